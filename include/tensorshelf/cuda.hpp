@@ -15,11 +15,11 @@
 // changed, freed, or used on any stream.
 // Thread-safety: any thread; calls at once use buffers of their own. The calling thread's current
 // device is the same afterwards, except on a thread that has not used CUDA yet.
-// Memory: 8 MiB of page-locked host memory per call under way, kept for later calls: that of 16 at
-// most, 128 MiB, is idle per process.
+// Memory: 8 MiB of page-locked host memory for each call under way. It is kept for later calls: at
+// most 128 MiB of it, for 16 calls, lie idle in a process.
 // Errors: Errc::unsupported; Errc::bad_argument for an address that is not CUDA's; Errc::io where
-// CUDA fails; and all that TensorRef::write or read throws. No copy is under way then; what was
-// read into holds some of the value.
+// CUDA fails; and all that TensorRef::write or read throws. No copy is under way then; the memory
+// that was to be filled holds some of the value.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct CudaSupport {
 // Asks the driver, and so initialises it: children forked later cannot use CUDA.
 CudaSupport cuda_support();
 
-// So many equal parts, each so far behind the one before (or before it, where that is negative).
+// `count` equal parts, each `step_bytes` behind the one before; in front of it where negative.
 struct DeviceAxis {
   std::uint64_t count = 0;
   std::int64_t step_bytes = 0;
@@ -55,10 +55,11 @@ struct DeviceBytes {
   std::uint64_t size_bytes = 0;
   CUstream_st* stream = nullptr;  // that fills it, of the same device; nullptr: the legacy default
   int device = -1;                // that holds it; -1: as CUDA says of the address
-  // Of what lies with gaps, as the columns w[:, :10] do, the outermost first; `data` is its first
-  // byte. Of the innermost the parts are rows of consecutive bytes, size_bytes by all the counts.
-  // They go over the bus as they lie: no memory of the device is taken, and no kernel runs. Empty:
-  // all bytes are consecutive. Errc::bad_argument where the counts do not divide size_bytes.
+  // The axes, the outermost first, of bytes with gaps between them, as the columns w[:, :10] have;
+  // `data` is the first byte. Empty: all bytes are consecutive. The parts of the innermost axis are
+  // rows of consecutive bytes, each of size_bytes divided by all the counts (else
+  // Errc::bad_argument). They go over the bus as they lie: no memory of the device is taken, and no
+  // kernel runs.
   std::vector<DeviceAxis> axes = {};
 };
 
@@ -79,8 +80,8 @@ struct DeviceTarget {
 // Fills the target from byte `offset` of the tensor, as TensorRef::read does: verified, and all of
 // one moment, so that assigning that tensor waits meanwhile. In pieces, as above.
 //
-// It is the host that waits for the last of them, and no stream: so that what CUDA fails with is an
-// error of this call, and who uses the memory next needs no order behind a stream of ours.
+// The host waits for the last of them, and not a stream: so a failure of CUDA is an error of this
+// call, and whoever uses the memory next need not wait for a stream of ours.
 void read_to_device(const TensorRef& tensor, const DeviceTarget& target, std::uint64_t offset = 0);
 void read_to_device(const RetainedTensor& tensor, const DeviceTarget& target,
                     std::uint64_t offset = 0);

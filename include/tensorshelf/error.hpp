@@ -17,7 +17,7 @@ enum class Errc {
   truncated,     // the medium is shorter than the shelf's own record of it
   newer_format,  // written by a later tensorshelf
   busy,          // it is open for writing elsewhere; os_error EDEADLK: by this process itself
-  full,          // no room for the tensor's slots (create, replace), or no number left
+  full,          // no room for a tensor's slots (never thrown by persist()), or no number left
   layout,        // dtype, shape or byte range differ from the tensor's
   unknown_name,  // no tensor of that name
   bad_name,      // empty, too long, not UTF-8, or reserved
@@ -36,7 +36,7 @@ enum class Errc {
   transaction,  // refused within a transaction, by the thread that began it
   spoiled,      // an assignment that failed had overwritten a value that was not persisted yet
   torn,         // a source of a save changed while it was copied
-  pinned,       // a reader elsewhere holds the version whose slot is needed
+  pinned,       // a reader elsewhere, or this very thread, holds the version whose slot is needed
   medium_missing,  // a medium beside the first is not there, is another's, or an older copy
   gone,            // a commit: the file was deleted, or another has its name now
   stale,           // the version is no longer retained: its writer has gone on

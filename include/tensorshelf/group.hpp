@@ -1,18 +1,19 @@
-// One version over the shelves of many ranks: who says what, and what follows from it. Machines
-// without I/O, threads or clocks; whoever runs them moves the messages and does what they say.
+// One version over the shelves of many ranks: who says what, and what follows from it. These are
+// state machines without I/O, threads or clocks: whoever runs them moves the messages, and does
+// what they say.
 //
 //     rank            Participant                                Coordinator
 //     prepare()   ->  prepared()   -- yes ------------------->   receive(): all said yes
 //                     receive()    <------------------ commit --
 //     resolve()   <-  Todo::commit
 //
-// Two-phase commit with presumed abort (Gray 1978; Mohan, Lindsay and Obermarck 1986), whose log
-// are the shelves: a yes is sent when the part is prepared (Shelf::prepare), and what a restart
-// decides follows from what the shelves hold (agree()). Nobody waits for a time: a slow rank delays
-// the decision, and a rank that cannot save says no, which decides at once.
+// Two-phase commit with presumed abort (Gray 1978; Mohan, Lindsay and Obermarck 1986). The shelves
+// are its log: a yes is sent when the part is prepared (Shelf::prepare), and what a restart decides
+// follows from what the shelves hold (agree()). Nothing times out: a slow rank delays the decision,
+// and a rank that cannot save says no, which decides at once.
 //
-// Messages may be lost, late, doubled and in any order. Who waits for a decision sends its vote
-// again (again()); the coordinator answers each.
+// Messages may be lost, late, doubled and in any order. A rank that waits for a decision sends its
+// vote again (again()); the coordinator answers each.
 //
 // Values, for one thread at a time; a copy goes on by itself.
 #pragma once
@@ -37,9 +38,9 @@ struct Epoch {
   friend auto operator<=>(const Epoch&, const Epoch&) = default;
 };
 
-// For a new start of a job, whose shelves have seen generations up to `seen`: larger than all of
-// these. The lower half is `random`, so that no two starts have the same, though the first of them
-// left no trace. Errc::full where the upper half cannot count further.
+// The generation of a new start of a job, larger than all that its shelves have seen, up to `seen`.
+// Its lower half is `random`, so that two starts differ even where the first left no trace.
+// Errc::full where the upper half cannot count further.
 std::uint64_t next_generation(std::uint64_t seen, std::uint32_t random);
 
 struct GroupMessage {
@@ -80,10 +81,10 @@ class Participant {
   // Its part is prepared, or will not be: the vote, to be sent. The part must be durable by then.
   GroupMessage prepared();
   GroupMessage refused(std::string_view cause);
-  // A decision. Nothing where it is of another epoch or generation, comes again, or before the
-  // vote.
+  // What a decision makes this rank do. Todo::nothing where it is of another epoch or generation,
+  // comes again, or comes before the vote.
   Todo receive(const GroupMessage& decision);
-  // The vote that no decision was heard of, to be sent again.
+  // The vote, to be sent again, where no decision on it was heard.
   std::optional<GroupMessage> again() const;
 
   bool ended() const { return state_ == State::ended; }
@@ -105,16 +106,15 @@ class Participant {
   std::optional<GroupMessage> aborted_;
 };
 
-// One for each group, beside the participant of one of its ranks. Of one epoch at a time it takes
-// votes: the next begins when that is decided.
+// One for each group, beside the participant of one of its ranks. It takes votes on one epoch at a
+// time: the next begins when that is decided.
 class Coordinator {
  public:
   // Errc::bad_argument for 0 members.
   Coordinator(std::uint32_t members, Epoch last);
 
-  // The decision, for all members: when the last yes has come, at the first no, and for a vote of
-  // an epoch that was decided before. Nothing for what decides nothing, and for messages of other
-  // generations.
+  // The decision, for all members: when the last yes has come, at the first no, and for a vote on
+  // an epoch that was decided before. Else nothing, and for messages of other generations nothing.
   std::optional<GroupMessage> receive(const GroupMessage& vote);
 
   // Members that have not voted yet on the epoch under way.
@@ -179,8 +179,8 @@ struct Agreement {
 
 // What all go on from, by what was found: the newest epoch of which every rank's part is held by
 // some shelf, committed or prepared. Where a shelf committed it, or all hold it prepared, the
-// others follow; what is prepared otherwise is dropped. Doing it in part and beginning again gives
-// the same.
+// others follow; anything else that is prepared is dropped. Where a start carries it out in part,
+// and another begins anew, the result is the same.
 // Errc::not_found where a rank's part is held by no shelf, Errc::stale where a newer epoch was
 // committed, but not every part of it is here: both name the ranks. Errc::bad_argument where the
 // parts are of groups of other sizes.

@@ -31,31 +31,30 @@ class Assignment;
 // A light handle on one tensor. Copyable; stays valid across persist().
 class TensorRef {
  public:
-  // Whether both name one tensor of one opened shelf: one that came after it in its name is
-  // another.
+  // The same tensor of the same opened shelf. A tensor that later took its name is another.
   bool operator==(const TensorRef&) const = default;
 
   TensorInfo info() const;
-  // What it is called now, as text that stays for as long as this lives.
+  // Its present name; the text lives as long as this handle.
   std::string_view name() const noexcept;
-  // What never changes of a tensor, at no cost; as long as this lives. The id is its own within the
-  // shelf, whatever it is called.
+  // These never change, cost nothing, and live as long as this handle. The id is the tensor's own
+  // within the shelf, whatever it is called.
   std::uint64_t id() const noexcept;
   DType dtype() const noexcept;
   std::span<const std::int64_t> shape() const noexcept;
-  // Whether it was erased, replaced, moved or resized: then all else that is asked of it is
-  // Errc::unknown_name.
+  // Whether it was erased, replaced, moved or resized: then assigning and reading it throw
+  // Errc::unknown_name. Its committed value can be read until the next persist().
   bool is_gone() const;
 
-  // Stages bytes[0..] at byte `offset` of the tensor: copied and hashed when it returns, so the
-  // source may change. Takes effect at the next persist(). Throws Errc::layout past the end. It is
-  // an assignment of one write.
+  // An assignment of one write: stages all of `bytes` at byte `offset` of the tensor. They are
+  // copied and hashed when it returns, so the source may change, and durable with the next
+  // persist(). Throws Errc::layout past the end.
   void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
-  // One of any number of writes, which begins here.
+  // Begins an assignment of any number of writes.
   [[nodiscard]] Assignment assign();
 
-  // Copies out from byte `offset`. Own writes are seen; read_committed() gives the durable value
-  // (Errc::unknown_name for a tensor that was never persisted).
+  // Copies out from byte `offset`: what was written last, persisted or not. read_committed() gives
+  // the durable value (Errc::unknown_name for a tensor that was never persisted).
   void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
   void read_committed(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
 
@@ -85,10 +84,10 @@ class TensorRef {
 // - Its committed value can be read meanwhile.
 //
 // While it lives:
-// - Other threads wait that assign the same tensor, commit, discard, roll back, create, erase or
-//   close. Any thread may read the tensor, and sees what is written so far.
-// - It belongs to the thread that began it. These calls would wait there for the thread itself, and
-//   so would another assignment to the same shelf: they throw Errc::unsupported.
+// - Other threads that assign the same tensor, commit, discard, roll back, create, erase or close
+//   wait for its end. Any thread may read the tensor, and sees what is written so far.
+// - In the thread that began it those calls, and another assignment to the shelf, would wait for
+//   themselves: Errc::unsupported. It ends in that thread, too.
 class Assignment {
  public:
   ~Assignment();  // undoes what is not done
@@ -97,7 +96,7 @@ class Assignment {
 
   // As TensorRef::write(). Where it throws, the assignment can only be undone.
   void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
-  void done();  // once; nothing can be written after it
+  void done();  // once, and nothing can be written after it
 
   std::uint64_t tensor_id() const noexcept;  // TensorRef::id() of what it assigns, or makes
 
@@ -117,8 +116,8 @@ class Assignment {
 class RetainedTensor {
  public:
   TensorInfo info() const;
-  // As those of TensorRef; they throw Errc::stale once the version is retained no more. In a shelf
-  // that is open for reading its writer, elsewhere, may retain it no more: there they return what
+  // As those of TensorRef; they throw Errc::stale once the version is no longer retained. Of a
+  // shelf that is open for reading, whose writer may have given the version up, they return what
   // still has its checksum.
   void read(std::span<std::byte> bytes, std::uint64_t offset = 0) const;
   Lease lease() const;
@@ -134,9 +133,9 @@ class RetainedTensor {
   std::uint64_t version_;
 };
 
-// One version of the shelf, to be read. It holds nothing: the writer goes on, and when the version
-// is retained no more every call throws Errc::stale; a reader's, where the writer has written over
-// what is read. Its leases hold their tensor's slot.
+// One version of the shelf, to be read. It holds nothing: the writer goes on. Once the version is
+// no longer retained every call throws Errc::stale; of a shelf that is open for reading, once the
+// writer has written over what is read. What a Lease of it shows stays.
 class RetainedVersion {
  public:
   VersionInfo info() const;
@@ -178,7 +177,7 @@ class Transaction {
   // Once (else Errc::transaction). Where it throws before anything is written, what was changed is
   // still there, to be committed again or discarded.
   Commit commit(std::optional<std::uint64_t> step = {});
-  void discard();  // nothing, where it has ended
+  void discard();  // does nothing where it has ended
 
  private:
   friend class Shelf;

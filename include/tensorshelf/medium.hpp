@@ -49,11 +49,11 @@ class PinTable;  // src/media/pins.hpp
 // Another process may read what this one writes at that moment. It gets old and new bytes, mixed at
 // any multiple of 8, and checks what came.
 //
-// Errors: Errc::io, with the errno. Three are no failure of the medium: of a reserve, Errc::full,
-// of a write, Errc::corrupt, where `bytes` lie in a damaged part of the medium itself, and any of a
-// shrink; of a read, Errc::truncated, where somebody else has made the file shorter. After any
-// other error of a write, wait, barrier, store_word or reserve the medium has failed, and its guard
-// refuses every later one with Errc::failed (I8). Reads go on.
+// Errors: Errc::io, with the errno; of a read also Errc::truncated, where somebody else has made
+// the file shorter. After an error of a write, wait, barrier, store_word or reserve the medium has
+// failed, and its guard refuses every later one with Errc::failed (I8). Reads go on. Two errors are
+// no such failure: of a reserve Errc::full, and of a write Errc::corrupt, where `bytes` lie in a
+// damaged part of the medium itself. Nor is any error of a shrink.
 //
 // What a read gives afterwards, of
 //
@@ -112,8 +112,8 @@ class Medium {
   // keeps its addresses.
   virtual std::span<const std::byte> view(const Extent& extent) = 0;
 
-  // How far there are bytes to read; a reader sees its writer's file grow and shrink. Of a file as
-  // found not all need be room to write to: only what was reserved is.
+  // How far there are bytes to read; a reader sees its writer's file grow and shrink. Not all of a
+  // file that was found need be room to write to: only what was reserved is.
   virtual std::uint64_t size() = 0;
 
   // Makes room for at least `size_bytes`, which is not 0, and returns how far there is room now.

@@ -45,7 +45,8 @@ struct BlockTuning {
 };
 
 // Which media a new tensor of that name and size is to lie on, by their numbers in
-// ShelfInfo::media: 0 is the shelf's own. Several: its chunks go round them. None: as ever.
+// ShelfInfo::media: 0 is the shelf's own. Several: its chunks go round them. None: the
+// default (OpenOptions::place).
 using PlaceTensor =
     std::function<std::vector<unsigned>(std::string_view name, std::uint64_t size_bytes)>;
 
@@ -60,45 +61,54 @@ struct OpenOptions {
   // "auto": the medium that suits the path. One of the other tiers(): that medium, or an error.
   std::string tier = "auto";
   std::uint64_t max_size_bytes = 0;  // cap on a file's growth; 0: none. A device decides itself.
-  // New room of a file is written with zeros. On block media no later flush converts an extent
-  // then; with false its blocks are allocated, and each flush after a first write to some of them
-  // costs a journal commit more. On tmpfs, with false, all writes go by way of the file, not the
+  // Whether new room of a file is written with zeros. On block media no later flush converts an
+  // extent then. With false its blocks are only allocated, and a flush after the first write to
+  // some of them costs a journal commit more; on tmpfs all writes go by way of the file, not the
   // mapping.
   bool zero_room = true;
   Verify verify = Verify::on_load;
   BlockTuning block = {};
   Progress progress = {};
   // Versions that stay readable beside the newest, and attempts that may be on their way at once.
-  // Every tensor has 1 + keep + in_flight slots, 2 to 16, for good: a new shelf takes keep = 0 and
-  // in_flight = 1 where nothing is said. An existing one keeps its split; another one of the same
-  // sum is taken up from the next commit on, another sum is refused (Errc::bad_argument).
+  // Every tensor has 1 + keep + in_flight slots, 2 to 16, for good.
+  // - Where nothing is given, a new shelf has keep = 0 and in_flight = 1, and an existing one has
+  //   what it had.
+  // - An existing shelf may divide the same sum anew, which holds from the next commit on. Another
+  //   sum is refused (Errc::bad_argument).
   std::optional<unsigned> keep = {};
   std::optional<unsigned> in_flight = {};
   std::optional<Placement> placement = {};  // of tensors that are made from now on
   // Media beside the one at the path: files or devices, eight media in all at most.
   // - Each that the shelf has is found here, beside the shelf, or else where it was last; one that
   //   is missing, another shelf's, or an older copy is refused by name (Errc::medium_missing).
-  // - One that does not exist, or is empty, is made and added, as the next version says;
-  //   Mode::replace takes those of the shelf that it replaces, too. One with anything else on it is
-  //   refused (Errc::not_a_shelf).
-  // - The first has all but values. tier, max_size_bytes and block hold for each; tier as far as
-  //   it is none that asks for a kind of file.
+  // - One that does not exist, or is empty, is made and added, with the next version. Mode::replace
+  //   takes the media of the shelf that it replaces, too. One with anything else on it is refused
+  //   (Errc::not_a_shelf).
+  // - All but values lies on the first. tier, max_size_bytes and block hold for each medium: with
+  //   another tier than "auto" all media are of that one.
   std::vector<std::string> also = {};
-  // Media that are to mirror one each, which has no other mirror and is none itself.
+  // Mirrors of media: each of one medium, which has no other mirror and is no mirror itself.
   // - Made, added, found and refused as those of `also`, and counted with them. What the medium has
-  //   is copied to a new one within open().
+  //   is copied to a new mirror within open().
   // - Whatever is written on the medium is on its mirror as well, byte for byte, and durable there
   //   before a version counts as committed. A mirror that fails is a medium that fails.
   // - Mode::read needs one of the two. Where the shelf's own medium cannot be opened, its mirror is
   //   read in its place, which a note says: snapshot() makes a whole shelf of it.
-  // - A mirror of the first that has a version more is not written over: Errc::medium_missing.
+  // - A mirror of the first that has a newer version, which a commit may have returned, is not
+  //   written over: Errc::medium_missing. Where the first has that version, and damaged, the mirror
+  //   is given up instead, and a note says so.
   std::vector<Mirror> mirrors = {};
   // Mirrors, by number, that a writer gives up where they are missing (else Errc::medium_missing):
   // the next version has them no more.
   std::vector<unsigned> without = {};
-  // None: tensors of less than 1 MiB lie on the first medium, larger ones are striped over all
-  // that are not mapped, or where all are, lie on the second. Must not use the shelf; what it
-  // throws comes from the call that creates.
+  // Must not use the shelf; what it throws comes from the call that creates. Without it, or where
+  // it gives no medium,
+  //
+  //     tensors below 1 MiB          lie on the first medium
+  //     others, not all mapped       go round all media that are not mapped
+  //     others, all media mapped     lie on the second medium
+  //
+  // and with one medium all tensors lie there.
   PlaceTensor place = {};
   // Threads that copy one assignment, the caller among them: 1 to 64.
   // - 0: as many as this process may use CPUs, two at most (more were not measured).
@@ -107,42 +117,42 @@ struct OpenOptions {
   unsigned threads = 0;
   // A chunk whose assigned bytes are those of the version before is hashed and not written: frozen
   // weights cost a pass over memory. What did change is hashed twice.
-  // - Only chunks that are assigned whole.
-  // - Alike is what has the same XXH3-64.
-  // - Only chunks that were written since the shelf was opened, or compared with their checksum:
-  //   assigning the same bytes to a damaged chunk heals it.
-  // - It keeps its slot and the number of the version that wrote it. Not stored.
+  // - Bytes with the same XXH3-64 count as the same.
+  // - It holds for chunks that are assigned whole, and that were written, or compared with their
+  //   checksum, since the shelf was opened: assigning the same bytes to a damaged chunk heals it.
+  // - Such a chunk keeps its slot and the number of the version that wrote it. Not stored.
   bool keep_unchanged = false;
   // A chunk that fails its checksum when it is read is read from another slot, where one has it
-  // with the right checksum: the bytes come in place of Errc::corrupt. From a mirror in any case.
-  // - Nothing is written: Shelf::heal() restores it, and not once an assignment took the slot that
-  //   has the sound bytes. Not stored.
+  // with the right checksum: the bytes come in place of Errc::corrupt. From a mirror it is read
+  // without this option, too.
+  // - Nothing is written: Shelf::heal() restores it, unless an assignment has taken the slot that
+  //   has the sound bytes by then. Not stored.
   // - Of no effect where checksums are not checked (Verify::never), on what Verify::on_open finds,
   //   on leases in place, which can only show the slot, on snapshots, and where a change needs the
   //   rest of a chunk or of a tensor.
   bool heal = false;
-  // Of a writer, and not stored. One that waits throws Errc::pinned, which names the reader, where
-  // that takes longer: in an assignment, a commit, or at the opening, where a reader holds a
-  // version that is not retained any more. While a reader shows bytes in place, no shelf is opened
-  // to outrun it (Errc::pinned, likewise).
+  // Of a writer, and not stored. After pin_timeout Errc::pinned, which names the reader, ends the
+  // wait:
+  // - With OnPin::wait that of an assignment or a commit; and of an opening, where a reader holds a
+  //   version that is not retained any more.
+  // - With OnPin::outrun that of an opening, while a reader shows bytes in place.
   OnPin on_pin = OnPin::wait;
   std::chrono::duration<double> pin_timeout{60};
-  // With Mode::read and Verify::on_load alone: the newest version whose manifest is whole, in spite
-  // of signs that a newer one is lost, and of chunks that are damaged. Reading those throws
-  // Errc::corrupt as ever, verify() lists them. See repair.hpp for how to write to it again.
+  // Only with Mode::read and Verify::on_load: opens the newest version whose manifest is whole, in
+  // spite of signs that a newer one is lost, and of damaged chunks. Reading those throws
+  // Errc::corrupt as ever, and verify() lists them. See repair.hpp for how to write to it again.
   bool salvage = false;
-  // Called by a thread that waits: about every 50 ms within a call that changes the shelf, for
-  // another thread or for a version on its way, and before each look at what another process does
-  // (wait_for(), pins of readers), which may be every millisecond.
+  // Called by a thread that waits within a call: for another thread, or for a version on its way,
+  // about every 50 ms; for another process (wait_for(), pins of readers) before each look at what
+  // that does, which may be every millisecond.
   // - It may throw: the call ends with what it threw, and nothing has changed.
   // - It may look at the shelf. A call in it that could wait again throws Errc::unsupported.
   // - Not called by close(), by the end of a transaction, and once a version is closed to writes:
   //   these come to their end.
   std::function<void()> while_waiting = {};
   // Called where an open shelf is destroyed, or another is moved over it, with what close() would
-  // have thrown: a commit or a save in the background that came to nothing, and that no call has
-  // told. Must not use the shelf; what it throws is dropped. Where there is none, a line on stderr
-  // says it.
+  // have thrown: why a commit or a save in the background failed, where no call has thrown that.
+  // Must not use the shelf; what it throws is dropped. Without it, a line on stderr says so.
   std::function<void(const Error&)> on_unheard = {};
 };
 

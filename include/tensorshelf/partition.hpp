@@ -48,7 +48,7 @@ class Partition {
   // The pieces of a writer, in the order of the tensors, with one of each tensor at most. Each byte
   // is in exactly one piece of one writer, and an empty tensor is one piece without bytes.
   std::vector<Piece> of(std::size_t writer) const;
-  // The writer whose piece has this byte; of an empty tensor, offset 0 gives who has its piece.
+  // The writer whose piece has this byte; for an empty tensor, and offset 0, who has its piece.
   std::size_t writer_of(std::size_t tensor, std::uint64_t offset) const;
 
  private:
@@ -71,7 +71,7 @@ struct RankPlace {
 // - per_node     Where a node has one drive, which one writer fills.
 enum class WriterSet { every_rank, per_socket, per_node };
 
-// The ranks that write, rising: all, or of each socket, or node, the lowest.
+// The ranks that write, rising: all of them, or the lowest of each socket, or of each node.
 std::vector<std::size_t> choose_writers(std::span<const RankPlace> ranks, WriterSet set);
 // `count` of the ranks, rising. Nodes are served in turn, and so are the sockets of each node: no
 // node or socket has two writers while another has none. Errc::bad_argument for 0, and for more

@@ -31,8 +31,9 @@
 //     eager, the others               save()              save()
 //
 // Work that `stream` is given later may change eager sources at once, and lazy ones when the save
-// is staged. Of lazy sources on a device every n-th chunk is compared, as above, and a line of 16
-// of them for each stream, which it copies before what it is given later; others in each save.
+// is staged. Of lazy sources on a device every n-th chunk is compared, as above. A line is compared
+// of 16 sources of each stream alone, of others in the next save; the stream copies these lines
+// before what it is given later.
 //
 // A save is like a transaction. Until it is launched,
 //
@@ -41,8 +42,8 @@
 //     save(), within an assignment   would wait for itself: Errc::unsupported
 //
 // Thread-safety: any thread may call anything; saves come one after the other.
-// Errors: save() throws what makes it impossible, and what a save before it failed with that nobody
-// has heard; close() throws the latter too. The medium's own failures the shelf tells as well.
+// Errors: save() throws what makes it impossible, and why a save before it failed, where nobody has
+// heard that; close() throws the latter, too. The shelf tells of the medium's own failures as well.
 #pragma once
 
 #include <chrono>
@@ -63,8 +64,8 @@
 
 namespace tensorshelf {
 
-// The value of one tensor, all its bytes. The memory is the caller's, and must stay until the save
-// is staged, or has failed.
+// All bytes of one tensor. The memory is the caller's, and must stay until the save is staged, or
+// has failed.
 struct Source {
   TensorRef target;
   std::variant<std::span<const std::byte>, DeviceBytes> bytes;
@@ -81,8 +82,8 @@ class SavePlan {
   const std::vector<Source>& sources() const { return sources_; }
   std::uint64_t size_bytes() const { return size_bytes_; }
 
-  // The places of all in sources(), the eager ones first; of each kind the largest first. So
-  // several workers take them: what is taken last is small, and they end together.
+  // The places of all in sources(), the eager ones first, and of each kind the largest first. In
+  // this order several workers take them: what is taken last is small, so that they end together.
   const std::vector<std::size_t>& largest_first() const { return largest_first_; }
 
  private:
@@ -97,9 +98,9 @@ enum class OnBusy {
 };
 
 struct PipelineOptions {
-  unsigned workers = 1;  // that copy sources, each one at a time, and compare: one in the plan's
-                         // order, several the largest first. Large ones of host memory are copied
-                         // by OpenOptions::threads besides
+  unsigned workers = 1;  // that copy sources, each one at a time, and compare: a single one in the
+                         // plan's order, several the largest first. A large source in host memory
+                         // is copied by several threads besides: OpenOptions::threads
   OnBusy on_busy = OnBusy::wait;
   std::uint64_t check_one_in = 16;     // of the chunks that were copied; 1: all, 0: none
   std::uint64_t bytes_per_second = 0;  // of lazy copies, while nobody waits for them; 0: no limit
@@ -133,14 +134,14 @@ class SaveTicket {
  public:
   bool staged() const;  // or failed: the sources may change
   bool done() const;    // durable, or prepared, or failed
-  // Throw what the save failed with. Errc::unsupported within an assignment to the shelf, by the
-  // same thread, which the save waits for.
+  // Throw what the save failed with. Errc::unsupported within an assignment of the same thread to
+  // the shelf, for whose end the save waits.
   void wait_staged() const;
   Commit wait_durable() const;
-  // Of a save with an id, in its place: prepared, and Shelf::resolve() decides. Each of the two is
-  // Errc::bad_argument for a save of the other kind.
+  // Of a save with an id, in place of wait_durable(): it is prepared, and Shelf::resolve() decides.
+  // Each of the two throws Errc::bad_argument for a save of the other kind.
   Prepared wait_prepared() const;
-  // The same for so long at most; false where it is not yet.
+  // The same, for so long at most; false where that was too short.
   [[nodiscard]] bool wait_staged_for(std::chrono::nanoseconds time) const;
   [[nodiscard]] bool wait_durable_for(std::chrono::nanoseconds time) const;
   [[nodiscard]] bool wait_prepared_for(std::chrono::nanoseconds time) const;
@@ -159,9 +160,9 @@ struct PipelineStats {
   std::uint64_t torn = 0;
 };
 
-// Destroying it waits for what is being staged; what that failed with, and nobody heard, the
-// shelf's next call throws, or its close(). Within an assignment of the same thread that never
-// ends, which close() refuses.
+// Destroying it waits for what is being staged. Why that failed, where nobody has heard it, the
+// shelf's next call throws, or its close(). Within an assignment of the same thread it would wait
+// for ever; close() refuses that.
 // A forked child may only close or destroy it, which does nothing.
 class Pipeline {
  public:
@@ -172,27 +173,28 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // Nothing where it was skipped. What it throws leaves no save behind, and discards what was
-  // copied. Errc::bad_argument for tensors of another shelf.
+  // No ticket where it was skipped. Where it throws there is no save, and what was copied is
+  // discarded. Errc::bad_argument for tensors of another shelf.
   //
   // With an id (Shelf::prepare()) it is prepared, and not committed: for those that agree with
-  // others first. It is staged beside one that is still undecided, in slots of its own: with an
-  // in_flight of 1 there may be none, which is Errc::unresolved; then it waits for that decision.
-  // Where that is to abandon, this save is lost with it: Errc::abandoned.
+  // others first. It may be staged while the one before is still undecided, and then waits for that
+  // decision. It needs slots of its own for that: with an in_flight of 1 there may be none, which
+  // is Errc::unresolved. Where the one before is abandoned, this one is lost with it:
+  // Errc::abandoned.
   std::optional<SaveTicket> save(std::shared_ptr<const SavePlan> plan,
                                  std::optional<std::uint64_t> step = {},
                                  std::optional<std::string> id = {});
 
   // Returns when what was begun is on its way to the medium, or has failed, which it throws where
-  // nobody heard. From here on what is assigned otherwise is in no save's version.
+  // nobody has heard it. What is assigned otherwise from then on is in no such version.
   void drain();
-  // So long at most; false where it is not done yet.
+  // The same, for so long at most; false where that was too short.
   [[nodiscard]] bool drain_for(std::chrono::nanoseconds time);
 
   PipelineStats stats() const;
-  // Returns when what was begun is on its way to the medium, or has failed; then save() throws
-  // Errc::closed. Before Shelf::close(), which lets nothing more be staged. Errc::unsupported
-  // within an assignment of the same thread, for which it would wait.
+  // Returns when what was begun is on its way to the medium, or has failed; save() throws
+  // Errc::closed from then on. To be called before Shelf::close(), which lets nothing more be
+  // staged. Errc::unsupported within an assignment of the same thread, for which it would wait.
   void close();
 
  private:

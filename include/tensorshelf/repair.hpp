@@ -1,6 +1,6 @@
-// Making a shelf writable again that no open takes any more, without what is lost of it. It is
-// asked for, and never part of opening: where a version that was acknowledged is lost, that is for
-// whoever owns it to know. To look first: OpenOptions::salvage.
+// Makes a shelf writable again that cannot be opened for writing any more, without what is lost of
+// it. It has to be asked for, and is never part of opening: where a version that was acknowledged
+// is lost, whoever owns it is to know. To look first: OpenOptions::salvage.
 #pragma once
 
 #include <filesystem>
@@ -12,10 +12,10 @@
 
 namespace tensorshelf {
 
-// Takes the lock. Where opening for writing would throw Errc::corrupt, takes the newest version
-// whose manifest is whole for the newest there is, wipes what is left of a later one and gives out
-// an incarnation above all that were. Then, in any case, verifies every chunk. A crash within
-// leaves the shelf as it was or repaired; doing it again is harmless.
+// Takes the lock. Where opening for writing would throw Errc::corrupt, it takes the newest version
+// whose manifest is whole for the newest there is, wipes what is left of a later one, and gives out
+// an incarnation above all before. Then, in any case, it verifies every chunk. A crash meanwhile
+// leaves the shelf as it was, or repaired; doing it again is harmless.
 //
 // Of the options tier, block, also, mirrors, without and progress count. Throws Errc::corrupt where
 // there is no version whose manifest is whole, or no superblock: nothing was written then; and

@@ -38,8 +38,8 @@ struct Recovery {
   std::vector<std::string> notes;      // a sentence each, for a log
 };
 
-// When a commit got how far, by std::chrono::steady_clock; the epoch where it did not pass there. A
-// failed commit has no times: it throws.
+// When a commit came to each of its stages, by std::chrono::steady_clock; the epoch for one that it
+// did not pass. A failed commit has no times: it throws.
 struct CommitTimes {
   using Time = std::chrono::steady_clock::time_point;
   Time sealing = {};  // its turn came, behind the versions before it
@@ -58,8 +58,8 @@ struct CompactReport {
   std::uint64_t bytes_copied = 0;  // of values that nobody assigned: read, checked and written anew
   std::vector<std::string> damaged;  // tensors that stay where they are: verify() tells of what
   // False: somebody held a version that reaches further, or a mirror could not be made shorter. The
-  // room is free, and those files keep their length until it is called again: a mirror's, in this
-  // opening, or where more is cut.
+  // room is free, and those files keep their length until compact() is called again. (A mirror's is
+  // then cut in this opening, or where more is to be cut.)
   bool files_cut = true;
 };
 
@@ -68,8 +68,8 @@ struct Commit {
   std::optional<std::uint64_t> step;
   std::uint64_t data_bytes = 0;      // tensor bytes staged for this version
   std::uint64_t metadata_bytes = 0;  // manifest pages and roots
-  double seconds = 0;  // inside persist(), staging before it not counted; of a commit by another
-                       // call, which may wait for none, from times.sealing to times.durable
+  double seconds = 0;  // inside persist(), without the staging before it; of a commit by another
+                       // call, which may not wait for it, from times.sealing to times.durable
   CommitTimes times = {};
 };
 
@@ -85,16 +85,16 @@ struct Damage {
   unsigned slot = 0;
   std::uint64_t chunk = 0;
   Extent extent;
-  // What still holds: older versions that are retained, rising, whose own chunk there is sound, be
-  // it another value.
+  // What still holds: the older retained versions, rising, whose own value of this chunk is sound,
+  // whether it is the same or another.
   std::vector<std::uint64_t> intact_in = {};
-  // Another slot has the very bytes, or the mirror of its medium, for Shelf::heal() to restore.
+  // Another slot, or the mirror of its medium, has the very bytes: Shelf::heal() can restore them.
   bool healable = false;
-  bool healed = false;     // it did
-  bool in_mirror = false;  // the chunk is sound, and its mirror is damaged there: nobody reads that
+  bool healed = false;     // Shelf::heal() restored it
+  bool in_mirror = false;  // the chunk is sound; damaged is what its mirror has there
 };
 
-// Called with what is found as it is found, from the thread that called into the shelf.
+// Called with each damaged chunk as it is found, from the thread that called into the shelf.
 using OnDamage = std::function<void(const Damage&)>;
 
 struct VerifyReport {
@@ -106,23 +106,25 @@ struct VerifyReport {
   std::optional<std::uint64_t> healed_as = {};  // the version that heal() made, if it healed any
 };
 
-// What one version has otherwise than another.
+// What one version has otherwise than another; all three are sorted by name. A tensor that was
+// replaced, resized or moved is in `created` and in `erased`; one that was renamed is in `created`
+// by its new name, and in `erased` by its old one.
 struct VersionDiff {
   struct Changed {
     std::string tensor;
     std::vector<std::uint64_t> chunks;  // by index, rising; those of another version or checksum
   };
-  std::vector<std::string> created;  // sorted, as all three; one that was replaced or resized is in
-  std::vector<std::string> erased;   // both, one that was renamed by its new name and its old one
+  std::vector<std::string> created;
+  std::vector<std::string> erased;
   std::vector<Changed> changed;
 };
 
-// One of those that a shelf lies on.
+// One of the media that a shelf lies on.
 struct MediumInfo {
   unsigned number = 0;  // as tensors are placed by; 0: the shelf's own
   std::string path;
   std::string medium_id;             // 32 hexadecimal digits
-  std::uint64_t capacity_bytes = 0;  // of it is the shelf's
+  std::uint64_t capacity_bytes = 0;  // how much of it is the shelf's
   std::uint64_t free_bytes = 0;      // 0 where nothing may be written
   bool retired = false;              // it was removed, and older versions may have tensors there
   bool absent = false;  // it is missing, and the other of a medium and its mirror serves

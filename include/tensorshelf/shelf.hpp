@@ -41,16 +41,13 @@ namespace tensorshelf {
 
 enum class Decision { commit, abandon };
 
-// Destroying an open Shelf closes it; what was staged and not persisted is dropped. It cannot throw
-// what close() would: OpenOptions::on_unheard hears that. It waits for all VersionPins, as close()
-// does: in the thread that keeps one, for ever.
 class Shelf {
  public:
   static Shelf open(const std::filesystem::path& path, const OpenOptions& options = {});
 
   // The same on a medium of one's own (tests, simulators). format() makes an empty shelf at
-  // version 0; open() recovers, as every open does. What belongs to a file (modes
-  // that create, tier, size, block) does not matter here.
+  // version 0; open() recovers, as every open does. Options that belong to a file (modes that
+  // create, tier, size, block) do not matter here.
   static void format(Medium& medium, const OpenOptions& options = {});
   static Shelf open(std::unique_ptr<Medium> medium, const OpenOptions& options = {});
   // `also`: further media of this shelf, or blank ones to be added. `mirrors`: each with the number
@@ -60,56 +57,65 @@ class Shelf {
   static Shelf open(std::unique_ptr<Medium> medium, std::vector<std::unique_ptr<Medium>> also,
                     std::vector<MirrorMedium> mirrors, const OpenOptions& options = {});
 
-  // What was moved from can be assigned to, or destroyed. Assigning closes what was open.
+  // A Shelf that was moved from can be assigned to, or destroyed. Assigning closes the one that was
+  // open.
   Shelf(Shelf&&) noexcept;
   Shelf& operator=(Shelf&&) noexcept;
+  // Closes the shelf and drops what was not persisted. What close() would throw goes to
+  // OpenOptions::on_unheard. Like close() it waits until every VersionPin is gone; a thread that
+  // keeps one itself waits for ever.
   ~Shelf();
 
   // ---- tensors
 
-  // Reserves slots for a new tensor, reading as zeros, and the room that any later persist() can
-  // need for it; throws Errc::full where there is none. Part of the shelf from the next persist().
-  // `media`: where it is to lie, by numbers of ShelfInfo::media; several: its chunks go round them,
-  // none: as OpenOptions::place says. Errc::bad_argument for one that is not there.
+  // A new tensor of zeros. It gets its slots now, and with them all room that a later persist()
+  // needs: else Errc::full. It can be assigned at once, and is in a version from the next persist()
+  // on. Errc::name_taken, bad_name, layout.
+  // `media`, by numbers of ShelfInfo::media: one; several, and its chunks go round them; none, and
+  // OpenOptions::place decides. Errc::bad_argument for one that is not there.
   TensorRef create(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                    std::span<const unsigned> media = {});
-  // A new layout under an old name: the old tensor stays the committed one until persist().
+  // A new tensor under the name of an old one, which stays the committed one until persist().
   TensorRef replace(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                     std::span<const unsigned> media = {});
   void erase(std::string_view name);
-  // The same with a value: there is no tensor, or the old one, until the assignment is done, and
-  // then the new one with all that was written. One that is let go leaves nothing behind. What
-  // create() and replace() throw comes here or, where another thread was faster, from done().
+  // create() and replace() with a value. Until the Assignment is done, the name has no tensor, or
+  // the old one; then the new one, with all that was written. An Assignment that is let go leaves
+  // nothing. Errors as create() and replace(): here, or from done() where another thread took the
+  // name, or erased the old tensor, meanwhile.
   [[nodiscard]] Assignment create_with(std::string_view name, DType dtype,
                                        std::span<const std::int64_t> shape,
                                        std::span<const unsigned> media = {});
   [[nodiscard]] Assignment replace_with(std::string_view name, DType dtype,
                                         std::span<const std::int64_t> shape,
                                         std::span<const unsigned> media = {});
-  // Another name: nothing is written but the manifest, handles and leases stay with the tensor, and
-  // older versions have it under its old name. Errc::name_taken, bad_name, unknown_name.
+  // Gives a tensor another name. Only the manifest is written. Handles and leases stay with the
+  // tensor, and older versions have it under its old name. Errc::name_taken, bad_name,
+  // unknown_name.
   void rename(std::string_view from, std::string_view to);
-  // The tensor with another first dimension, in its place: what has room there of its value, with
-  // what was assigned, stays, and what is new reads as zeros. What stays is read, checked and
-  // written anew, into slots of the new size, and assignments wait until that is done; the old
-  // slots come back with the versions that have them. Handles of before throw Errc::unknown_name;
-  // where it has so many rows already, nothing changes. Errc::layout for a negative number, or
-  // where it has no dimension; Errc::spoiled where it has no value; Errc::full, and Errc::corrupt
-  // where what is to stay is damaged. All of these leave it as it was.
+  // Gives a tensor another number of rows, its first dimension. Rows that stay keep their value,
+  // with what was assigned since the last persist(), and new ones are zeros.
+  // - It is a new tensor under the name: old handles throw Errc::unknown_name.
+  // - With as many rows as before nothing changes.
+  // - What stays is read, checked and written anew, into slots of the new size. Assignments wait
+  //   until that is done.
+  // - The old slots are free when no retained version has them.
+  // Errc::layout for a negative number, or where it has no dimension; Errc::spoiled where it has no
+  // value; Errc::corrupt where what is to stay is damaged; Errc::full. Each leaves the tensor as it
+  // was.
   TensorRef resize(std::string_view name, std::int64_t rows);
-  // The tensor on other media, by numbers of ShelfInfo::media, with its value, as resize() makes
-  // one of another length; where it lies there already, nothing changes. Errors as resize(), and
-  // Errc::bad_argument for a medium that is not there.
+  // Moves a tensor to other media, given as to create(): a new tensor under the name, as by
+  // resize(). Where it lies there already, as create() would place it, nothing changes. Errors as
+  // resize(), and Errc::bad_argument for a medium that is not there.
   TensorRef move(std::string_view name, std::span<const unsigned> media);
-  // Takes a medium beside the first out of the shelf, from the next persist() on: nothing more is
-  // placed there, and what lies there is moved, as by move(), to where it would be made now. It is
-  // needed as long as a version that is retained has tensors there, and may go then. Errors as
-  // move(): it stays, and so does what was moved.
+  // Removes a medium beside the first, from the next persist() on. Its tensors are moved, as by
+  // move(), to where create() would put them then. Keep the file until no retained version has
+  // tensors there. Errors as move(), and Errc::bad_argument where the medium has a mirror, which is
+  // to be removed first. On an error the medium stays; what was moved stays moved.
   void remove_medium(unsigned number);
-  // Makes room for tensors of so many bytes together, whose slots are so many times as much: those
-  // that are created later find it, and the medium grows once, now, and not while a run goes on. It
-  // lasts from the next commit on. Errc::full where the medium ends, with nothing changed, but that
-  // of several to stripe over some may have got room by then.
+  // Makes room ahead for tensors of so many bytes together, with all their slots, so that the
+  // medium grows once, now, and not during a run. Kept from the next commit on. Errc::full where
+  // the medium ends: then nothing changed, but that some of several media may have grown.
   void reserve(std::uint64_t size_bytes);
   // Moves what lies far back to where there is room in front, and makes the media as short as that
   // allows: after tensors were erased, above all. A device or a pool keeps its size, and has its
@@ -118,11 +124,12 @@ class Shelf {
   //   nobody assigns is copied, a chunk at a time. Handles, leases and older versions stay.
   // - Where nobody has changed anything it commits by itself, with the step as it is. Else it waits
   //   for whoever has to commit, for `patience` at most: then Errc::uncommitted.
-  // - It takes some K commits more than there is to move: a place that was left is free when no
-  //   version is left that has it there. What leases, pins and snapshots hold stays meanwhile.
+  // - It takes about as many commits more than the moving does as a tensor has slots: a place is
+  //   free when the last version that has it is gone. What leases, pins and snapshots hold stays
+  //   where it is.
   // Errc::bad_argument for a patience that is negative or no number; Errc::io where the system does
   // not make a medium shorter, which goes on as it is; else errors as persist(). What was moved
-  // until then stays so.
+  // before an error stays moved.
   CompactReport compact(std::chrono::duration<double> patience = std::chrono::seconds(30));
 
   std::optional<TensorRef> find(std::string_view name) const;
@@ -132,7 +139,7 @@ class Shelf {
 
   // Commits everything assigned, created and erased since the last one, as one version.
   // - With no change it still commits, so that a step can be recorded.
-  // - Without a step the last one stated stays. 2^64 - 1 is none: Errc::bad_argument.
+  // - Without a step the last one that was given stays. 2^64 - 1 is no step: Errc::bad_argument.
   // - Where the file was deleted, or another took its place, it commits nothing and throws
   //   Errc::gone, for opening the path would not find the version. What was assigned can still be
   //   read, and copied into a new shelf.
@@ -140,11 +147,11 @@ class Shelf {
   // The same in the background. It returns when its version is closed to writes.
   // - Later writes go into the version after it. A write waits only where it needs a slot of a
   //   version that is on its way.
-  // - It waits itself where `in_flight` versions are on their way.
-  // - Damage that it finds before it returns, of a tensor that is placed whole, it throws. Then
-  //   nothing was committed, and nothing is lost.
-  // - What fails later the future tells, and so does the next call that changes or closes the
-  //   shelf. Where there is no such call, OpenOptions::on_unheard hears it.
+  // - Where `in_flight` versions are on their way already, it waits for the first of them.
+  // - Where the rest of a tensor that is placed whole is damaged, it throws itself: nothing was
+  //   committed then, and nothing is lost.
+  // - What fails later is thrown by the future, and by the next call that changes or closes the
+  //   shelf. Where there is no such call, OpenOptions::on_unheard hears of it.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
 
   // ---- agreeing with others first
@@ -154,10 +161,10 @@ class Shelf {
   // - `id`, of at most 256 bytes, tells whoever opens the shelf after a crash whose decision it
   //   waits for.
   // - One is prepared at a time, behind all that is on its way.
-  // - What is assigned meanwhile belongs to the version after it. Where that needs one of its
-  //   slots, Errc::unresolved; persist() throws that as well.
-  // - A close, or a crash, leaves it prepared, and opening decides nothing (I14): until resolve()
-  //   every change is Errc::unresolved.
+  // - What is assigned meanwhile belongs to the version after it. An assignment that needs one of
+  //   its slots throws Errc::unresolved, and so does persist().
+  // - A close, or a crash, leaves it prepared, and opening decides nothing (I14): then every change
+  //   throws Errc::unresolved until resolve().
   // Errc::bad_argument for a longer id; Errc::gone as persist().
   Prepared prepare(std::optional<std::uint64_t> step = {}, std::string_view id = {});
   // The attempt that waits for a decision.
@@ -165,8 +172,9 @@ class Shelf {
   // The second half.
   // - Committed, it is the newest version when this returns. One that was found by opening the
   //   shelf is read and checked first: Errc::corrupt where it is damaged, and it stays prepared.
-  // - Abandoned, it was never there, and what was assigned behind it is dropped. Where something
-  //   was, every change is Errc::abandoned until discard(), so that nobody commits the rest of it.
+  // - Abandoned, it never was, and what was assigned after it is dropped. Where anything was, every
+  //   change throws Errc::abandoned until discard(), so that nobody commits the later part of his
+  //   changes alone.
   // Any thread may decide, but not within an assignment of its own. Errc::bad_argument where
   // nothing is prepared; to commit, Errc::gone as persist().
   Resolved resolve(Decision decision);
@@ -179,8 +187,9 @@ class Shelf {
   // - Tensors created since are gone: their handles throw Errc::unknown_name. Erased ones are back.
   void discard();
 
-  // All changes from here to commit(), of whatever thread, become one version, or none: discarded
-  // where the Transaction goes first. Errc::uncommitted where something was changed already.
+  // All changes from here to commit(), of whatever thread, become one version, or none: a
+  // Transaction that is destroyed before commit() discards them. Errc::uncommitted where something
+  // was changed already.
   // Within it this thread's persist(), prepare(), discard(), rollback() and transaction() are
   // refused (Errc::transaction); those of others wait until it ends.
   [[nodiscard]] Transaction transaction();
@@ -189,52 +198,63 @@ class Shelf {
 
   // The versions that can be read, the oldest first: the newest, and as many before it as are kept.
   std::vector<VersionInfo> versions() const;
-  // Errc::stale where it is not among them. What is prepared can be read by its number, too, until
-  // it is abandoned: then another may get that number.
+  // One of them, to be read; else Errc::stale. What is prepared can be read, too, by the number
+  // that it is to have, until it is abandoned: then another version may get that number.
   RetainedVersion at(std::uint64_t version) const;
-  // Keeps a version, the newest where none is said, as it is until the pin goes: it stays among
-  // versions(). Nothing of that is on the medium. Errc::stale where it is not among them.
+  // Keeps a version as it is until the pin goes: it stays among versions(). Nothing of that is on
+  // the medium.
   //
-  // Of a shelf that is open for writing: an assignment that needs a slot of it waits for the pin to
-  // go, and so does a commit with which there would be more versions than the shelf has slots:
-  // Errc::pinned after OpenOptions::pin_timeout, where the pin is of the very thread that waits.
+  //                     open for writing              open for reading
+  //     no `version`    the newest                    the newest: refresh() comes first
+  //     what waits      an assignment that needs one  the writer, in whatever process, where it
+  //                     of its slots, and a commit    has no slot to spare; or it outruns this
+  //                     with which there would be     reader: OpenOptions::on_pin
+  //                     more versions than slots
+  //     how long        until the pin goes; in the    until the pin goes; after its pin_timeout
+  //                     thread that made it, for      the writer gets Errc::pinned
+  //                     OpenOptions::pin_timeout:
+  //                     then Errc::pinned
+  //     what ends it    ~VersionPin()                 that, or the end of the process; but a
+  //                                                   forked child keeps the pin as well
+  //     Errc::stale     the version is not among      that, or the writer has given it up
+  //                     versions()                    already, or outruns its readers
+  //     other errors                                  Errc::io where the file system has no locks
+  //                                                   on parts of a file; Errc::unsupported of a
+  //                                                   mirror that is opened by itself
   //
-  // Of a shelf that is open for reading it keeps the writer, in whatever process, from the version:
-  // - The writer goes on in its other slots. Give the shelf one in_flight more for each reader that
-  //   holds a version; OpenOptions::on_pin says what the writer does without a slot to spare.
+  // Of a shelf that is open for reading, besides:
+  // - Give the shelf one in_flight more for each reader that holds a version: then the writer has a
+  //   slot to spare.
   // - What is read of the version by at() is never Errc::stale. On mapped media a lease of it shows
-  //   the slot itself, and holds that on. Beside a writer that outruns its readers both are as
-  //   without a pin.
+  //   the slot itself, and keeps the version when the pin is gone. Beside a writer that outruns its
+  //   readers both are as without a pin.
   // - The first pin waits for two milliseconds, for the writer to hear of it.
-  // - It goes with its process, however that ends. A forked child keeps it as well.
-  // - Where no version is said, the shelf goes on to the newest first, as by refresh().
-  // - Errc::stale also where the writer has given the version up already, or outruns its readers;
-  //   Errc::io where the file system has no locks on parts of a file. On a medium of your own
-  //   without Medium::pins() it holds what is in memory alone, and reading may be Errc::stale.
+  // - On a medium of your own without Medium::pins(), and of a shelf that was salvaged, no writer
+  //   hears of it: only what is in memory is kept, and reading may be Errc::stale.
   VersionPin pin(std::optional<std::uint64_t> version = {}) const;
-  // What changed from the one to the other, which may be the older one, by what the versions say of
-  // their chunks: no data is read. Errc::stale where one is not, or no more, among them.
+  // What `to` has otherwise than `from`; either may be the older. Chunk records are compared, and
+  // no data is read. Errors as at().
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;
-  // Copies a version, the newest where none is said, into a new shelf at `path`, as its version 1
+  // Copies a version, the newest where none is given, into a new shelf at `path`, as its version 1
   // and with its step.
-  // - Every chunk is checked on its way: Errc::corrupt, and no file, where one is damaged.
-  //   (Not where a mirror has it.)
+  // - Every chunk is checked on its way: Errc::corrupt, and no file, where one is damaged, and no
+  //   mirror has it.
   // - The file appears at `path` when it is whole and durable. A crash leaves a hidden one beside
   //   it, .NAME.PID.*.tmp, which the next shelf of that name removes.
   // - Other threads go on meanwhile. An assignment that needs a slot of the version waits until the
   //   copy is made, and so does a commit that would need more versions than the shelf has slots.
   // - Of `options` it takes tier, max_size_bytes, block, keep, in_flight, placement and progress,
-  //   which is a function that may read the shelf, and not change it. Room is not zeroed ahead.
+  //   which may read the shelf, and not change it. It is made as with zero_room = false.
   // Errc::exists where there is something at `path`; Errc::stale where there is no such version;
-  // Errc::closed where another thread closes the shelf meanwhile, which waits until this has ended.
+  // Errc::closed where another thread closes the shelf meanwhile, whose close() waits for the end
+  // of this.
   Commit snapshot(const std::filesystem::path& path, const OpenOptions& options = {},
                   std::optional<std::uint64_t> version = {}) const;
   // Makes that version the newest again, by a commit of its own that copies no data.
-  // - What it has otherwise than the newest is read first: Errc::corrupt where that is damaged, and
-  //   nothing changed.
+  // - Chunks that differ from the newest version are read first: Errc::corrupt where one is
+  //   damaged, and nothing changed.
   // - Errc::uncommitted while something is changed, or on its way.
-  // - Handles stay with their tensors: of one that the version lacks they throw, and of one that it
-  //   has again they are good again.
+  // - A handle throws where that version lacks its tensor, and works again where it has it back.
   Commit rollback(std::uint64_t version);
 
   // ---- following a writer
@@ -254,14 +274,16 @@ class Shelf {
   //
   // Where it throws, what is shown stays.
   // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name. So may
-  //   others: where a version was lost, and where no version is left that was shown, and the writer
-  //   opened the shelf anew, renamed or moved tensors. Nothing tells these from that.
+  //   handles of others, where a version was lost; or where that cannot be told, because the
+  //   version that was shown is no longer retained, and the writer has opened the shelf anew since,
+  //   and renamed or moved tensors.
   // - What other threads read meanwhile is of the one version or the other, tensor by tensor: where
   //   several must be of one version, read them through at().
-  // - Nothing new costs a look at the version words. Else the changed pages of the manifest are
-  //   read, all of it is validated, and with Verify::on_open every chunk of the new version.
+  // - Where there is nothing new, it costs a look at the version words. Else the changed pages of
+  //   the manifest are read, and all of it is validated; with Verify::on_open every chunk of the
+  //   new version is, too.
   bool refresh();
-  // Refreshes until `version` or a newer one is shown; where none is said, until another is.
+  // Refreshes until `version` or a newer one is shown; without a number, until another one is.
   //
   //     it is shown                               true
   //     not within `timeout`, and the look that   false
@@ -278,39 +300,39 @@ class Shelf {
 
   // ---- looking
 
-  // Reads and checks every chunk of the committed version. Of what is damaged it says what still
-  // holds. Both callbacks may use the shelf, wait for as long as they like, and throw, which ends
-  // it: nothing is held meanwhile, and commits go on.
+  // Reads and checks every chunk of the committed version. Damage says of each damaged one
+  // what can still be had. Commits go on meanwhile, and nothing is locked during the callbacks:
+  // both may use the shelf, wait for as long as they like, and throw, which ends it.
   VerifyReport verify(const Progress& progress = {}, const OnDamage& on_damage = {}) const;
-  // The same, and what is damaged and healable is restored, as one version with the step of the one
-  // before: bytes that another slot has, or the mirror, with the very checksum, are written anew;
-  // so is what a mirror alone lacks.
-  // - What nothing has stays as it is, and damaged. A tensor that is placed whole is healed whole
-  //   or not at all.
+  // Verifies, and restores what is healable, as one version with the step of the one before. Where
+  // another slot, or the mirror, has bytes with the right checksum, these are written anew; so is
+  // what a mirror alone lacks.
+  // - What is to be had nowhere stays damaged. A tensor that is placed whole is healed whole or not
+  //   at all.
   // - The slot that is damaged is not written: older versions that name it stay damaged.
   // - With nothing to heal nothing is committed.
-  // - Other threads go on while it verifies, and wait while it restores. What commits meanwhile
-  //   replace, it leaves alone.
-  // Refused as transaction() and rollback() are, also where something is changed meanwhile:
-  // Errc::uncommitted, unresolved, transaction, read_only, unsupported; Errc::leased where a lease
-  // is in the way; Errc::gone as persist(); Errc::corrupt where more is damaged by then. Then
-  // nothing was restored.
+  // - Other threads go on while it verifies, and wait while it restores. What a commit replaces
+  //   meanwhile, it leaves alone.
+  // Errc::uncommitted where something was changed and not committed, also meanwhile; unresolved,
+  // transaction, read_only and unsupported as rollback(); Errc::leased where a lease is in the way;
+  // Errc::gone as persist(); Errc::corrupt where more is damaged by then. With each of them nothing
+  // was restored.
   VerifyReport heal(const Progress& progress = {});
-  // The second half alone, for what verify() found a while ago.
+  // Restores, and does not verify: for what verify() found a while ago.
   VerifyReport heal(VerifyReport found);
 
   ShelfInfo info() const;
-  // The same one by one, for loops that ask often.
+  // What info() tells, one by one, for loops that ask often.
   std::uint64_t version() const;
   std::optional<std::uint64_t> step() const;
   std::uint64_t free_bytes() const;
 
   Stats stats() const;
-  // Whether closing would drop something: assigned, created or erased, and in no version, nor in
-  // one on its way. Waits for assignments under way.
+  // Whether closing would drop something: what was assigned, created or erased, and is in no
+  // version, nor in one on its way. Waits for assignments under way.
   bool has_uncommitted() const;
-  // Why a commit in the background failed, where no call has thrown it yet; else nothing. Throws
-  // nothing itself: for whoever lets a shelf go that nobody closed.
+  // Why a commit in the background failed, where no call has thrown that yet; else empty. Throws
+  // nothing itself: for whoever is about to destroy a shelf that nobody closed.
   std::string unheard_failure() const;
   void close();  // waits for a commit in flight, throws what it threw; closing twice is allowed
   bool closed() const;
