@@ -102,7 +102,7 @@ class Commit:
 
     @property
     def times(self) -> dict[str, float]:
-        """When it got how far, by ``time.monotonic()``; what it has not passed is not there.
+        """When it passed each stage, by ``time.monotonic()``; what is to come is not there.
 
         A save of ``autosave()``: ``began``; ``released``: the trainer went on; ``copied``;
         ``staged``: and compared; ``launched``: on its way. Any commit: ``sealing``: its turn came;

@@ -31,7 +31,7 @@ class MediumInfo:
     number: int  # as tensors are placed by; 0: the shelf's own
     path: str
     medium_id: str
-    capacity_bytes: int  # of it is the shelf's
+    capacity_bytes: int  # how much of it is the shelf's
     free_bytes: int  # 0 where nothing may be written
     retired: bool  # it was removed, and older versions may have tensors there
     absent: bool  # it is missing, and the other of a medium and its mirror serves
@@ -172,8 +172,10 @@ class VersionInfo:
 class VersionDiff:
     """What one version has otherwise than another; true where anything."""
 
-    created: list[str]  # sorted, as all three; a tensor that was replaced or resized is in both,
-    erased: list[str]  # and one that was renamed by its new name and its old one
+    # All three are sorted. A tensor that was replaced, resized or moved is in ``created`` and in
+    # ``erased``; one that was renamed is in ``created`` by its new name, in ``erased`` by its old.
+    created: list[str]
+    erased: list[str]
     changed: dict[str, list[int]]  # chunks of 1 MiB, by index
 
     def __bool__(self) -> bool:
@@ -191,8 +193,8 @@ class CompactReport:
     bytes_copied: int  # of values that nobody assigned: read, checked and written anew
     damaged: list[str]  # tensors that stay where they are: verify() tells of what
     # False: somebody held a version that reaches further, or a mirror could not be made shorter.
-    # The room is free, and those files keep their length until it is called again: a mirror's, in
-    # this opening, or where more is cut.
+    # The room is free, and those files keep their length until it is called again. (A mirror's is
+    # then cut in this opening, or where more is to be cut.)
     files_cut: bool
 
     def __repr__(self) -> str:
@@ -220,13 +222,13 @@ class Damage:
     offset: int  # in the file or device, in bytes
     nbytes: int
     medium: int = 0  # on which that is: a number of ``info().media``
-    # What still holds: older versions whose own chunk there is sound, be it another value; whether
-    # another slot has the very bytes, or the mirror of its medium, for verify(repair=True) to
-    # restore, and whether it did.
+    # Older versions whose own value of this chunk is sound, whether it is the same or another.
     intact_in: tuple[int, ...] = ()
+    # Another slot, or the mirror of its medium, has the very bytes: verify(repair=True) can restore
+    # them.
     healable: bool = False
-    healed: bool = False
-    in_mirror: bool = False  # the chunk is sound, and the mirror of its medium is damaged there
+    healed: bool = False  # verify(repair=True) restored it
+    in_mirror: bool = False  # the chunk is sound; damaged is what the mirror of its medium has
 
 
 @dataclass(frozen=True)

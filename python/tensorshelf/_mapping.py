@@ -55,8 +55,8 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         """Gives the name a new layout and value; the old tensor stays durable until persist().
 
         Handles of the old tensor stop working. Takes effect whole or not at all: a value that has
-        to be converted or fetched from a device is so before the old one goes, in memory of its
-        own. Raises UnknownName, ShelfFull or LayoutError.
+        to be converted, or fetched from a device, is first, in memory of its own. Raises
+        UnknownName, ShelfFull or LayoutError.
         """
         _refuse_overtaken(value)
         _names.checked(name)
@@ -80,12 +80,13 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         self._core.rename(name, _names.checked(new_name))
 
     def resize(self, name: str, rows: int) -> Tensor:
-        """Gives a tensor another first dimension; what has room of its value stays, zeros are new.
+        """Gives a tensor another number of rows: old ones keep their value, new ones are zeros.
 
-        What stays is read, checked and written anew, into slots of the new size; the old ones come
-        back with the versions that have them. Handles of before stop working, unless it has so
-        many rows already. Raises UnknownName, LayoutError, ShelfFull, or CorruptError where what
-        is to stay is damaged, and nothing changed.
+        It is a new tensor under the name, and old handles stop working; with as many rows as
+        before nothing changes. What stays is read, checked and written anew, into slots of the new
+        size; the old slots are free when no version that can be read has them. Raises UnknownName,
+        LayoutError, ShelfFull, SpoiledError, or CorruptError where what is to stay is damaged, and
+        nothing changed.
         """
         self._assignments.refuse_within_edit("resize()")
         if _names.checked(name) not in self:
@@ -93,12 +94,13 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         return self._handle(self._core.resize(name, row_count(rows)))
 
     def move(self, name: str, on: Where) -> Tensor:
-        """Gives a tensor a place on other media, as ``open(place=)`` names them, with its value.
+        """Moves a tensor to other media, named as in ``open(place=)``.
 
-        It is read, checked and written there, while assignments of other threads wait, and takes
-        effect with the next version; ``discard()`` takes it back. Handles of before stop working,
-        unless it lies there already; ``autosave()`` goes on. Raises UnknownName, BadArgument,
-        ShelfFull or CorruptError, and nothing changed.
+        It is read, checked and written there, while assignments of other threads wait, and lies
+        there from the next version on; ``discard()`` takes it back. It is a new tensor under the
+        name, and old handles stop working; ``autosave()`` goes on. Where it lies there already, as
+        ``create()`` would place it, nothing changes. Raises UnknownName, BadArgument, ShelfFull,
+        SpoiledError or CorruptError, and nothing changed.
         """
         self._assignments.refuse_within_edit("move()")
         if _names.checked(name) not in self:
@@ -106,13 +108,13 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         return self._handle(self._core.move(name, Placing(None, self.info().media).numbers(on)))
 
     def remove_medium(self, medium: int | str | os.PathLike[str]) -> None:
-        """Takes a medium beside the first out of the shelf, with the next version.
+        """Removes a medium beside the first, from the next version on.
 
-        What lies there is moved to where it would be made now, were the medium not there, as by
-        ``move()``. The medium is needed as long as versions that are kept have tensors there: by
-        default, until ``persist()`` has returned; with ``keep=``, until so many more have. Given by
-        ``also=`` again it is added again. Raises BadArgument, ShelfFull or CorruptError; what was
-        moved until then stays moved.
+        Its tensors are moved, as by ``move()``, to where ``create()`` would put them without it.
+        Keep the file until no version that can be read has tensors there: by default until
+        ``persist()`` has returned; with ``keep=`` until so many more have. ``also=`` adds it again.
+        Raises BadArgument, also where it has a mirror, which is to be removed first; ShelfFull,
+        SpoiledError or CorruptError. Then it stays, and what was moved stays moved.
         """
         self._assignments.refuse_within_edit("remove_medium()")
         numbers = Placing(None, self.info().media).numbers(medium)
@@ -188,7 +190,7 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
                 raise
 
     def setdefault(self, name: str, default: Any = None) -> Tensor:
-        """The tensor of that name, created from ``default`` where there is none."""
+        """The tensor of that name; where there is none, it is created from ``default``."""
         if name not in self:
             self[name] = default
         return self[name]

@@ -72,8 +72,8 @@ def open(
     size      cap on a file's growth: bytes, or text such as "1GiB" or "500 MB"; no cap by default
     tier      "auto", or "pmem" or "block" to insist on a medium; "pool" makes the file a pool of
               libpmemobj, of ``size`` for good. A pool, and a pool set file (poolset(5)) whose parts
-              become one, are found by "auto". One opening at a time has a pool, mode "r" too, which
-              needs permission to write to it, and writes nothing.
+              become one, are found by "auto". A pool is open once at a time, with mode "r" too,
+              which needs permission to write to it, and writes nothing.
     verify    when tensor checksums are checked: "load", when it is read (the default; on a mapped
               medium by a writer once, and not what it wrote itself); "open", all of them now;
               "none". Metadata is always checked.
@@ -93,8 +93,8 @@ def open(
     keep_unchanged
               True: chunks of 1 MiB that are assigned the bytes which they have are hashed and not
               written, so that frozen weights cost a pass over memory; what did change is hashed
-              twice. Holds for what is assigned without a conversion, whole chunks of it. Alike is
-              what has the same XXH3-64. ``stats()`` counts it: "bytes_unchanged".
+              twice. Holds for whole chunks that are assigned without a conversion. Bytes with the
+              same XXH3-64 count as the same. ``stats()`` counts it: "bytes_unchanged".
     heal      True: a damaged chunk is read from another slot of its tensor, where one has the bytes
               with the right checksum, in place of raising CorruptError; with mode="r" too. (From
               the mirror of its medium, where there is one, it is read in any case.) Nothing
@@ -102,38 +102,39 @@ def open(
               "chunks_healed". Not for what ``numpy(copy=False)`` shows in place, for what
               verify="open" finds, and for what changes part of a tensor, moves, resizes or copies
               it. An assignment may take the slot that has the sound bytes: repair before it.
-    salvage   True, with mode="r": where damage keeps the shelf from opening, the newest version
-              whose metadata is whole. What is damaged of it raises CorruptError when it is read;
+    salvage   True, with mode="r": where damage keeps the shelf from opening, opens the newest
+              version whose metadata is whole. What of it is damaged raises CorruptError when read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
-    on_pin    what a writer does that needs a slot of a version which a reader elsewhere holds
-              (``pin()``): "wait" for that reader, or "outrun" it, which then gets StaleError
+    on_pin    what a writer does where it needs a slot of a version that a reader elsewhere holds
+              (``pin()``): "wait" for that reader, or "outrun" it: the reader then gets StaleError
     pin_timeout
-              seconds after which one that waits raises PinnedError, which names the reader; None:
-              never. In an assignment, in persist(), or here, where a reader holds a version that is
-              not retained any more; with "outrun" here alone, while a reader has what
-              ``numpy(copy=False)`` gave of a version that it holds.
+              seconds after which PinnedError, which names the reader, ends the wait; None: never.
+              With "wait" that of an assignment or ``persist()``, and of ``open()`` where a reader
+              holds a version that is not retained any more; with "outrun" that of ``open()`` while
+              a reader has what ``numpy(copy=False)`` gave of a version that it holds.
 
     also      media beside the one at ``path``: a path, or several, of files and devices; seven at
-              most. What the shelf has already is found where it was last, beside the shelf, or
-              here, wherever it is now. One that does not exist, or is empty, is made and added;
-              tensors of 1 MiB and more lie on it from then on (see ``place``). The shelf survives
-              what its weakest medium does, and needs all: one that is missing, another shelf's or
-              an older copy is refused by name. What is added, or lies elsewhere now, the next
-              version says.
+              most. Those that the shelf has already are found beside it, or where they were last;
+              give them where they lie elsewhere. One that does not exist, or is empty, is made and
+              added; tensors of 1 MiB and more lie on it from then on (see ``place``). The shelf
+              survives what its weakest medium does, and needs all: one that is missing, another
+              shelf's or an older copy is refused by name. What was added, or lies elsewhere now,
+              is noted with the next version.
     place     on which media new tensors lie. Default: those below 1 MiB at ``path``, larger ones in
-              stripes over all media that are not mapped, or where all are, on the second. A size,
-              as "8MiB": another limit. A dict of patterns of names, as {"opt.*": "/nvme/run.part"},
-              of which the first that matches holds; a function of (name, nbytes). Where: the path
-              of a medium, its number in ``info().media``, "stripe", or a list of media to stripe
-              over; None: the default. Not stored: tensors stay where they were made.
-              ``create(on=)`` says it for one.
+              stripes over all media that are not mapped; where all are mapped, on the second. A
+              size, as "8MiB", is another limit. A dict has patterns of names, as {"opt.*":
+              "/nvme/run.part"}, of which the first that matches holds; a function gets (name,
+              nbytes). Both give the path of a medium, its number in ``info().media``, "stripe", a
+              list of media to stripe over, or None for the default. Not stored: tensors stay where
+              they were made. ``create(on=)`` says it for one.
     mirror    a path: a medium that mirrors the one at ``path``, byte for byte. Or, as {1: path},
               which of ``info().media`` it mirrors (0: the one at ``path``). Made, added, found and
               refused as those of ``also``; what there is is copied to a new one at once, and the
-              next version names it. A version counts as committed when both have it. With mode="r"
-              one of the two is enough: damage of the medium is read from the mirror. ``verify()``
-              reads both, and ``verify(repair=True)`` mends either. Where the medium at ``path`` is
-              lost, that reads the mirror in its place; ``snapshot()`` makes a whole shelf of it.
+              next version names it. A version counts as committed when both have it. What is
+              damaged on the medium is read from the mirror; ``verify()`` reads both, and
+              ``verify(repair=True)`` mends either. With mode="r" one of the two is enough: where
+              the medium at ``path`` is lost, its mirror is read in its place, and ``snapshot()``
+              makes a whole shelf of it.
     without   numbers of mirrors that a writer gives up where they are missing: the next version
               has them no more. Without it MediumMissing says which one is missing.
 

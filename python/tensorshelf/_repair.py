@@ -1,4 +1,4 @@
-"""repair(): a shelf that no open takes, made writable again without what is lost of it."""
+"""repair(): makes a shelf writable again that no open takes, without what is lost of it."""
 
 import errno
 import logging

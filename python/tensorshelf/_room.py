@@ -24,10 +24,9 @@ class Roomy(TensorMapping):
     def reserve(self, size: int | str) -> None:
         """Makes room ahead for tensors of ``size`` together: bytes, or text such as "10GiB".
 
-        Those that are created later find it: the file grows once, now, and not while a run goes
-        on. A tensor takes 1 + keep + in_flight times its own size, and so much is made; ``free``
-        tells. It lasts from the next ``persist()`` on. Raises ShelfFull where it does not fit, and
-        nothing changed, but that of several media to stripe over some may have got room by then.
+        With all their slots, 1 + keep + in_flight times that: so the file grows once, now, and not
+        during a run. ``free`` tells. Kept from the next ``persist()`` on. Raises ShelfFull where it
+        does not fit: then nothing changed, but that some of several media may have grown.
         """
         self._assignments.refuse_within_edit("reserve()")
         self._core.reserve(parse_size(size))
@@ -41,10 +40,10 @@ class Roomy(TensorMapping):
         stays where it is, and so do damaged tensors (``damaged``) and those that fit in no hole in
         front of them. A device or a pool keeps its size, and has its free room in one piece.
 
-        It makes versions of its own, with the same step, where nothing is uncommitted: those that
-        ``keep`` had until then go for these, and ``rollback()`` leads no further back. Else it
-        waits for whoever has to ``persist()``, for ``patience`` seconds at most; None: for ever.
-        Raises UncommittedError then, with what was moved still moved: ``persist()`` or
+        Where nothing is uncommitted it makes versions of its own, with the same step. They take the
+        place of those that ``keep`` had until then, and ``rollback()`` leads no further back. Else
+        it waits for whoever has to ``persist()``, for ``patience`` seconds at most; None: for ever.
+        Then it raises UncommittedError, and what was moved stays moved: ``persist()`` or
         ``discard()``, and call it again. For what is held it waits as ``persist()`` does. Beside a
         trainer that never rests between two saves some may stay behind.
 

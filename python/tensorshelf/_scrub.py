@@ -135,7 +135,7 @@ class Scrub:
         )
 
     def stop(self) -> ScrubReport:
-        """Ends it, when the chunk that it is reading is read; again, it does nothing.
+        """Ends it, once the chunk that it is reading is read. Twice is allowed.
 
         A version that it is making to restore something comes to its end by itself.
         """
@@ -148,7 +148,7 @@ class Scrub:
         return self.report()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it has ended, with ``passes`` said; False where that takes longer, in seconds."""
+        """Waits until it has ended (see ``passes``); False where ``timeout`` seconds pass first."""
         if self._pid == os.getpid() and threading.current_thread() is not self._thread:
             self._thread.join(timeout)
         return not self.running

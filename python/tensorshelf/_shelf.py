@@ -99,12 +99,12 @@ class Shelf(Versioned):
 
         ``default`` is called for what cannot be stored, as in json, and gives what to store in its
         place. ``step`` and ``wait`` are as for ``persist()``. What the last state had and this one
-        has not is deleted; other tensors of the shelf stay. One of a name and layout that the state
-        has a tensor of becomes the state's.
+        has not is deleted. Other tensors of the shelf stay; one that has the name and layout of a
+        tensor of the state becomes the state's.
 
         Raises NotStorable, with the path of what cannot be stored, before anything is assigned.
         Where saving fails later, what it had assigned is discarded. Raises UnsupportedError beside
-        an ``autosave()``, whose state it would take the place of.
+        an ``autosave()``, whose state it would replace.
         """
         if self._feed is not None and not self._feed.closed:
             raise UnsupportedError(
@@ -200,16 +200,16 @@ class Shelf(Versioned):
         on_busy   "skip" leaves a save out while the one before is on its way, and counts it in
                   ``auto.skipped``; "wait" waits, with ``in_flight`` of them on their way
         on_error  "warn" logs what failed, and the run goes on unsaved
-        signals   on which the save on its way is waited for, ``deadline`` seconds at most, before
-                  they do what they did without this; only where the main thread calls
+        signals   that wait for the save on its way, ``deadline`` seconds at most, before they do
+                  what they did without this; only where the main thread calls
         overlap   False: ``step()`` returns when everything is copied, whatever changes it next
         grads     True saves gradients, too, so that a run resumes while they are being added up;
                   None refuses to save there, False leaves them out
         pipeline  options of the threads that copy: ``nice`` (0 to 19), ``cpus`` that they keep to,
                   ``workers`` (1; where CUDA is in use half of the cores, or as many as ``cpus``,
                   and 8 at most),
-                  ``bytes_per_second`` while nobody waits, and ``check_one_in``: so many chunks are
-                  copied for one that is compared once more (1 for all); and ``trace`` for
+                  ``bytes_per_second`` while nobody waits, and ``check_one_in``: one of so many
+                  copied chunks is compared once more (1: each); and ``trace`` for
                   ``auto.write_trace()`` to tell of each tensor
         group     ranks that save together: a version is committed when all have theirs. Each rank
                   has a shelf of its own, saves the same steps, and calls ``resume()`` first. With

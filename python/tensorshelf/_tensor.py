@@ -206,9 +206,9 @@ class Tensor(Readable, _core.TensorRef):
 
         Only 1 MiB chunks that differ are written. When the block raises, the edit is discarded
         and nothing is written. The array is read-only after the block, so that late changes are
-        not lost silently. A tensor has one edit at a time, and one that was assigned within the
-        block keeps that assignment: the edit is discarded with UnsupportedError. Change the array,
-        ``with x.edit() as w: w *= 2``; what ``w = w * 2`` makes is another, and is not written.
+        not lost silently. A tensor has one edit at a time. Where it is assigned within the block,
+        that assignment stays, and the edit is discarded with UnsupportedError. Change the array,
+        ``with x.edit() as w: w *= 2``; ``w = w * 2`` makes another one, which is not written.
         """
         return EditBlock(self.name, self._editing())
 

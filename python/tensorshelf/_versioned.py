@@ -79,9 +79,9 @@ class Versioned(Roomy):
     def resolve(self, decision: Literal["commit", "abandon"]) -> Commit | None:
         """Commits what is prepared, or abandons it.
 
-        Abandoned, it never was; what was assigned behind it goes with it, and where there was
-        something, changes then raise AbandonedError until ``discard()``, so that nobody persists
-        the rest. One that opening the shelf found is read and checked before it is committed:
+        Abandoned, it never was, and what was assigned after it is dropped. Where anything was,
+        changes raise AbandonedError until ``discard()``, so that nobody persists the later part of
+        his changes alone. What opening the shelf found is read and checked before it is committed:
         CorruptError where it is damaged. Raises BadArgument where nothing is prepared.
         """
         if decision not in ("commit", "abandon"):
@@ -94,11 +94,11 @@ class Versioned(Roomy):
     def transaction(self, step: int | None = None) -> Transaction:
         """``with shelf.transaction(step=7) as t:`` persists at its end, all changes or none.
 
-        An exception, Ctrl-C too, discards them. Everything that is changed meanwhile belongs to it,
-        by whatever thread; ``persist``, ``discard``, ``rollback`` and another transaction wait for
-        its end in other threads, and raise TransactionError in this one. ``t.step`` may be set
-        within, and ``t.commit`` is what ``persist`` would return. Raises UncommittedError where
-        something was changed before it and not persisted.
+        An exception, Ctrl-C too, discards them. Everything that any thread changes meanwhile
+        belongs to it; ``persist``, ``discard``, ``rollback`` and another transaction wait for its
+        end in other threads, and raise TransactionError in this one. ``t.step`` may be set within,
+        and ``t.commit`` is what ``persist`` would return. Raises UncommittedError where something
+        was changed before it and not persisted.
         """
         return Transaction(
             self._core, self._assignments, step_number(step), self._before_transaction_ends
@@ -133,14 +133,16 @@ class Versioned(Roomy):
         goes on in its other slots, and where it has none to spare, waits for the reader
         (``open(on_pin=, pin_timeout=)``). ``in_flight=`` of one more for each reader that holds a
         version leaves it one to spare. On a mapped medium ``held["x"].numpy(copy=False)`` is the
-        slot itself. A process that dies lets go. (Of a mirror that is opened by itself
-        nothing is held against its shelf's writer.)
-        With other modes it keeps this shelf's own assignments from the version's slots: they wait,
-        in the very thread that holds it ``pin_timeout`` at most, for it waits for itself.
+        slot itself. A process that dies lets go. Without ``version`` the shelf goes on to the
+        newest first, as by ``refresh()``.
 
-        Raises StaleError where the version is not, or no longer, among ``versions``; without one
-        said it goes on to the newest, as ``refresh()`` does. Raises IoError where the file system
-        locks no parts of a file.
+        With other modes this shelf's own assignments that need one of the version's slots wait
+        until it is let go, and so does a ``persist()`` for which no slot is left. The thread that
+        made the pin would wait for itself: there PinnedError ends the wait after ``pin_timeout``.
+
+        Raises StaleError where the version is not, or no longer, among ``versions``; IoError where
+        the file system locks no parts of a file; UnsupportedError of a mirror that is opened by
+        itself, for its shelf's writer would not see the pin.
         """
         pin = self._core.pin(None if version is None else version_number(version))
         held = PinnedVersion(pin, self._core.at(pin.version), self._path)
@@ -150,15 +152,16 @@ class Versioned(Roomy):
     def refresh(self) -> bool:
         """Goes on to the newest version that the writer has made; False where there is none newer.
 
-        For a shelf that is open with mode "r": it shows what was there when it was opened until
-        this is called. Handles follow their tensors; those of a tensor that was deleted raise
-        UnknownName. What another thread reads meanwhile is of the one version or the other, tensor
-        by tensor: read by ``at(shelf.version)`` what must be of one. Nothing new costs a look at
-        some words; of a new version the pages of the manifest that changed are read, and all of it
-        is validated. With mode "r+" and others there is never anything newer.
+        For a shelf that is open with mode "r", which shows what was there when it was opened until
+        this is called; with other modes there is never anything newer. Handles follow their
+        tensors; those of a tensor that was deleted raise UnknownName. What another thread reads
+        meanwhile is of the one version or the other, tensor by tensor: read through
+        ``at(shelf.version)`` what must be of one. Where there is nothing new, it costs a look at
+        some words; of a new version the changed pages of the manifest are read, and all of it is
+        validated.
 
-        Where a version was lost and given up, what comes has its number again, or a lower one:
-        True as well, and earlier handles raise UnknownName.
+        Where a version was lost and given up, the one that comes has its number again, or a lower
+        one: True as well, and earlier handles raise UnknownName.
 
         Raises CorruptError where a newer version may be there and cannot be opened, ShelfGone where
         the file was deleted or replaced, and UnsupportedError with ``salvage=True`` where a version
@@ -182,19 +185,19 @@ class Versioned(Roomy):
             for new in shelf.follow(timeout=60):
                 weights = shelf.at(new.version).load("model")
 
-        When an item comes, the shelf shows that version; ``every`` seconds after the one before at
-        the earliest, for who never rests takes time from its writer. It ends where
-        none came for ``timeout`` seconds, and raises what ``wait_for()`` raises.
+        When an item comes, the shelf shows that version. The next one comes ``every`` seconds
+        later at the earliest: a reader that never rests takes time from its writer. The loop ends
+        where none came for ``timeout`` seconds, and raises what ``wait_for()`` raises.
         """
         return followed(self._core.wait_for, lambda: self.versions[-1], timeout, every)
 
     def diff(self, before: int, after: int | None = None) -> VersionDiff:
         """What ``after`` (the newest version, if left out) has otherwise than ``before``.
 
-        Told by what the versions say of their chunks: no tensor is read. Tensors are told apart by
-        name: one that was renamed is erased and created, and one that was replaced, resized or
-        moved is both under its name. Raises StaleError where one of the versions is not, or no
-        longer, among ``versions``.
+        Either may be the older. Records of chunks are compared, and no tensor is read. A tensor
+        that was renamed is erased under its old name and created under its new one; one that was
+        replaced, resized or moved is erased and created under its name. Raises StaleError where
+        one of the versions is not, or no longer, among ``versions``.
         """
         after = self.version if after is None else version_number(after)
         return VersionDiff(**self._core.diff(version_number(before), after))
@@ -215,9 +218,9 @@ class Versioned(Roomy):
         The file appears, durable, when it is whole; what a crash leaves is a hidden file beside it,
         ``.NAME.PID.*.tmp``, which the next shelf of that name removes. It is a shelf at version 1,
         with the step of the one it was made from, and every checksum is checked on the way.
-        Other threads go on meanwhile. The version stays as it is: who needs one of its slots
-        waits for the snapshot, and so does persist() for one version more than ``keep`` and
-        ``in_flight`` provide for. What is not persisted is not in it.
+        Other threads go on meanwhile. The version stays as it is: an assignment that needs one of
+        its slots waits for the snapshot, and so does a ``persist()`` for which no slot is left.
+        What is not persisted is not in it.
 
         keep, in_flight, tier, size
                                 as for ``open()``, of the new shelf
@@ -235,8 +238,9 @@ class Versioned(Roomy):
     def rollback(self, version: int) -> Commit:
         """Makes one of ``versions`` the newest again, as a version of its own; no data is copied.
 
-        What it has otherwise than the newest is read first: CorruptError where that is damaged, and
-        nothing changed. Handles stay with their tensors. Raises StaleError where it is not among
+        Chunks that differ from the newest version are read first: CorruptError where one is
+        damaged, and nothing changed. A handle raises UnknownName where that version lacks its
+        tensor, and works again where it has it back. Raises StaleError where it is not among
         ``versions``, and UncommittedError where something is not persisted yet, or on its way.
         """
         known = self._assignments
@@ -248,13 +252,16 @@ class Versioned(Roomy):
     ) -> VerifyReport:
         """Reads the durable version whole and checks every checksum; damage is told, not raised.
 
-        Of each damaged chunk it says what still holds: ``intact_in``, the older ones of
-        ``versions`` whose own chunk there is sound; and ``healable``, that another slot of the
-        tensor has the very bytes, or the mirror of its medium. Mirrors are read, too: ``in_mirror``
-        is what is damaged there alone. ``repair=True`` restores what is healable, as a version of
-        its own with the same step: ``healed_as``. All is compared with its checksum; the rest stays
-        damaged: assign it, or read an older version. A tensor that is placed whole is healed whole
-        or not at all, and older versions stay as they are. Other threads wait while it restores.
+        For each damaged chunk the report has a ``Damage``, which says what still holds:
+
+        intact_in  those of the older ``versions`` whose own value of the chunk is sound
+        healable   another slot of the tensor, or the mirror of its medium, has the very bytes
+        in_mirror  the chunk is sound, and damaged on the mirror alone: mirrors are read, too
+
+        ``repair=True`` restores what is healable, with bytes of the right checksum alone, as a
+        version of its own with the same step: ``healed_as``. The rest stays damaged: assign it, or
+        read an older version. A tensor that is placed whole is healed whole or not at all, and
+        older versions stay as they are. Other threads wait while it restores.
 
         With ``repair=True`` it raises UncommittedError where something was changed and not
         persisted, also meanwhile, ReadOnlyError, UnresolvedError, TransactionError, ShelfGone,
@@ -282,9 +289,9 @@ class Versioned(Roomy):
             ...
             scrub.report()  # passes, bytes, what is damaged
 
-        bytes_per_second  that are read at most, or text such as "20MiB"; chunk by chunk, of 1 MiB;
-                          of mirrors as many again
-        repair            True restores what is healable behind each pass, as
+        bytes_per_second  the most that is read, or text such as "20MiB"; in chunks of 1 MiB; of
+                          mirrors as much again
+        repair            True restores what is healable after each pass, as
                           ``verify(repair=True)``: a version of its own. While something is changed
                           and not persisted it waits, a minute at most, and tries again in the next
                           pass

@@ -1,7 +1,7 @@
 """Versions that stay readable beside the newest, and transactions.
 
 A version of the past is a mapping of names to read-only tensors. It holds nothing: the writer goes
-on, and when the version is retained no more, reading it raises StaleError.
+on, and once the version is no longer retained, reading it raises StaleError.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +22,8 @@ from tensorshelf.errors import ReadOnlyError, ShelfError, TransactionError
 class RetainedTensor(Readable, _core.RetainedTensor):
     """A tensor as a version has it, read-only: ``shelf.at(version)["x"]``.
 
-    Reading it raises StaleError once the version is retained no more; of a shelf that another
-    process writes, once that has written over what is read. What was read, and what was lent
+    Reading it raises StaleError once the version is no longer retained; where another process
+    writes the shelf, once that has written over what is read. What was read, and what was lent
     (``numpy(copy=False)``), stays.
     """
 
@@ -70,8 +70,8 @@ class RetainedVersion(Named, Mapping[str, RetainedTensor]):
     """One version of a shelf, to be read; ``shelf.at(version)`` gives one.
 
     ``old["x"]`` and ``old.x`` are tensors, as those of the shelf. Everything here raises StaleError
-    once the version is retained no more; reading, where another process writes the shelf, once that
-    has written over what is read.
+    once the version is no longer retained. Where another process writes the shelf, reading does
+    once that has written over what is read.
     """
 
     __slots__ = ("_core", "_path", "_shelf", "_version")
@@ -159,9 +159,9 @@ class RetainedVersion(Named, Mapping[str, RetainedTensor]):
 class PinnedVersion(RetainedVersion):
     """A version that stays as it is until it is let go; ``shelf.pin()`` gives one.
 
-    ``with shelf.pin() as held:`` lets it go at the end; so do ``release()``, closing the shelf, the
-    end of the process, and when nothing refers to it any more. What ``numpy(copy=False)`` lends of
-    it stays beyond that, and holds it on.
+    It is let go at the end of ``with shelf.pin() as held:``, by ``release()``, when the shelf is
+    closed, when nothing refers to it any more, and with the process. What ``numpy(copy=False)``
+    lends of it stays beyond that, and keeps the version as it is.
     """
 
     __slots__ = ("__weakref__", "_pin")
@@ -173,7 +173,7 @@ class PinnedVersion(RetainedVersion):
         super().__init__(core, path)
 
     def release(self) -> None:
-        """Lets the version go, whose slots its writer may use then. Twice is allowed."""
+        """Lets the version go: its writer may use its slots from then on. Twice is allowed."""
         _set(self, "_pin", None)
 
     def __enter__(self) -> "PinnedVersion":

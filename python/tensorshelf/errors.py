@@ -141,7 +141,7 @@ class ShelfBusy(ShelfError, BlockingIOError):
 
 
 class ShelfFull(ShelfError, OSError):
-    """No room for a tensor's slots. Only creating and replacing can say so, never ``persist``."""
+    """No room for a tensor's slots. What takes room can raise it, ``persist`` never does."""
 
     code = "shelf_full"
     default_errno = _errno.ENOSPC
@@ -243,7 +243,7 @@ class UnresolvedError(ShelfError, RuntimeError):
 
 
 class AbandonedError(ShelfError, RuntimeError):
-    """The version that this was assigned behind was abandoned, and this with it: ``discard``."""
+    """What was assigned after a version that was abandoned is lost with it: ``discard``."""
 
     code = "abandoned"
 
@@ -275,13 +275,13 @@ class GroupError(ShelfError, RuntimeError):
 
 
 class StaleError(ShelfError, RuntimeError):
-    """The version being read is retained no more: its writer has gone on."""
+    """The version being read is no longer retained: its writer has gone on."""
 
     code = "version_overwritten"
 
 
 class PinnedError(ShelfError, TimeoutError):
-    """A reader elsewhere holds the version whose slot is needed, and did not let go in time."""
+    """A reader, or a pin of this very thread, holds the version whose slot is needed."""
 
     code = "version_pinned"
 

@@ -191,7 +191,7 @@ class Autosave:
         self._flight.gate()
 
     def wait(self) -> None:
-        """Until what was saved is durable. Raises what made it fail."""
+        """Waits until what was saved is durable. Raises what made it fail."""
         try:
             self._flight.wait()
         except ShelfError as error:
@@ -199,13 +199,14 @@ class Autosave:
         self._feed.tell_too_early()
 
     def rollback(self, step: int, *, skip_batches: int = 0) -> int:
-        """Goes back within the running job to what was saved at that step, and returns it.
+        """Goes back within the running job to what was saved at that step, and returns the step.
 
         For a loss that went astray: the objects are as they were then, and the loaders leave out
-        so many batches behind that point, also where the job is resumed from there. Leave the loop
-        over ``batches()`` and begin it anew: what it goes on with raises UnsupportedError. Needs a
-        shelf opened with ``keep=``. Raises UnknownName where no version of that step is kept, and
-        KeyMismatch or LayoutError where the state has another form by now, with nothing changed.
+        ``skip_batches`` batches behind that point, also where the job is resumed from there. Leave
+        the loop over ``batches()`` and begin it anew: to go on with the old one raises
+        UnsupportedError. Needs a shelf opened with ``keep=``. Raises UnknownName where no version
+        of that step is kept, and KeyMismatch or LayoutError where the state has another form by
+        now, with nothing changed.
         """
         if not self._commits.alone:
             raise UnsupportedError(
@@ -234,7 +235,7 @@ class Autosave:
         return self._began
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
-        """What the trainer and the saves did when, of the last 1,000 steps and saves.
+        """Writes when the trainer and the saves did what, for the last 1,000 steps and saves.
 
         A Chrome trace: open it with Perfetto (ui.perfetto.dev). With ``pipeline={"trace": True}``
         the copy of each tensor is in it. ``join_traces()`` makes one of those of all ranks. Raises

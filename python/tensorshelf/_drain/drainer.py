@@ -54,12 +54,12 @@ class Drainer:
         return self._standing.info()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until the newest durable version lies at the remote; False where it does not come there.
+        """Waits until the newest durable version lies at the remote; False where it gives up.
 
         Of a group all ranks call it, for a version is there when all have put their parts.
 
-        ``timeout``: seconds in which nothing moves, that of ``Drain`` where nothing is said. So a
-        slow remote is waited for, and a stuck one is not.
+        ``timeout``: it gives up where nothing moves for so many seconds, by default for those of
+        ``Drain``. So a slow remote is waited for, and a stuck one is not.
 
         Raises ClosedError where the drain is closed, and something is not there: it never comes.
         """

@@ -50,7 +50,7 @@ def drained(remote: str | os.PathLike[str]) -> list[Drained]:
     """The versions that lie at a remote, whole, the oldest first.
 
     Of what a group drained: those of all its ranks. Raises IoError where the remote cannot be read,
-    and UnsupportedError where a package lacks for it.
+    and UnsupportedError where a package for it is missing.
     """
     place = open_remote(remote)
     if joints := joints_at(place).look():
@@ -84,15 +84,14 @@ def fetch(
     progress  True for a bar, or a function of (done, total) in bytes
 
     The file appears, durable, when it is whole and every checksum is right. It is a shelf at
-    version 1, with the step of the one that was drained. Where versions are deleted meanwhile, for
+    version 1, with the step of the one that was drained. Where that is deleted meanwhile, because
     newer ones came, it begins anew with the newest.
 
     Raises ShelfNotFound where no version lies there, or ``to`` is in no folder; UnknownName where
     none of that step does, BadArgument for a ``rank`` that is none, ShelfExists where there is
-    something at ``to``,
-    CorruptError for what is damaged, FormatTooNew for what a later tensorshelf drained,
-    UnsupportedError for a URL that cannot be opened here, IoError for a remote that fails; no file
-    is left then.
+    something at ``to``, CorruptError for what is damaged, FormatTooNew for what a later tensorshelf
+    drained, UnsupportedError for a URL that cannot be opened here, IoError for a remote that fails;
+    no file is left then.
     """
     target = os.fsdecode(encoded_path(to))
     refuse_existing(target)

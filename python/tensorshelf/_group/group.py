@@ -63,13 +63,13 @@ class Group:
     timeout  seconds that ``resume()``, ``wait()``, ``close()``, and a ``step()`` that is held
              up, wait for other ranks
 
-    replicate     so many other ranks keep a copy of each rank's part, on other nodes where there
-                  are such, and a version is committed when they have it. A rank whose shelf is
-                  lost, or damaged, has it back from a copy when the job starts next
+    replicate     how many other ranks keep a copy of each rank's part, on other nodes where there
+                  are such; a version is committed when they have it. A rank whose shelf is lost,
+                  or damaged, gets it back from a copy when the job starts next
     replicas      the folder for the copies that this rank keeps; by default they lie beside its
                   shelf, named after that: ``run.1.shelf.of-0`` has the part of rank 0
-    replica_rate  bytes a second that this rank sends for its copies at most: a number, or text
-                  such as "500MB"; a save waits for them before it is durable
+    replica_rate  the most that this rank sends for its copies, in bytes a second: a number, or
+                  text such as "500MB"; a save waits for them before it is durable
     node          names what is lost together; by default the host
     rack          names what loses power, or the network, together: copies are on other racks
                   where there are such. Give it on all ranks, or on none
@@ -77,14 +77,14 @@ class Group:
     partition  what data-parallel ranks hold alike, the parameters of models and what optimizers
                keep of them, is saved once, an equal piece by each writer, in place of all of it by
                each rank; ``resume()`` gives each the whole. A lost shelf without copies is a lost
-               piece of the state: use ``replicate`` beside it. Who writes: "every_rank", of each
-               socket or node the lowest ("per_socket", "per_node"), or so many ranks, spread over
-               nodes and sockets. True chooses: of each drive one rank of each socket, and every
-               rank where the medium is mapped. It is found anew at each ``resume()``, and is
-               nothing of what was saved: another set resumes that as well
+               piece of the state: use ``replicate`` beside it. Who writes: "every_rank"; the
+               lowest of each socket or node, "per_socket" or "per_node"; or a number of ranks,
+               spread over nodes and sockets. True chooses: of each drive one rank of each socket,
+               and every rank where the medium is mapped. The writers are chosen anew at each
+               ``resume()``, which loads what other ones saved as well
     socket     the number of this rank's within its node; by default the one that has all CPUs which
                the thread that calls ``resume()`` may run on, where hwloc knows it. Ranks of a node
-               without one count as on one
+               that have none count as being on the same one
     """
 
     def __init__(

@@ -42,7 +42,7 @@ def merge(
 
     Tensors that are sharded over ranks (DTensors, and each ``Shard``) are whole again, and so is
     what ``Group(partition=True)`` saved in pieces; all else is as rank 0 saved it: what other ranks
-    have of their own, generators and loaders say, is left out.
+    have of their own, as generators and loaders, is left out.
     ``load()`` and ``autosave()`` take the new shelf as any. ``size`` is as for ``open()``;
     ``progress`` is True for a bar, or a function of bytes done and bytes in all.
 
@@ -57,11 +57,10 @@ def merge(
     them, while a shelf takes that for one.
 
     Raises BadArgument where the shelves are not those of all ranks of one job, or where there is no
-    place in rank 0's state for a Shard that it has not, UnresolvedError
-    where a version waits for the group's decision, StaleError where they are of different epochs,
-    ShelfExists where there is something at ``to``, ShelfFull where it does not fit, and
-    CorruptError for what is damaged. The file appears, durable, when it is whole; none is left
-    where it does not come to that.
+    place in rank 0's state for a Shard that it has not, UnresolvedError where a version waits for
+    the group's decision, StaleError where they are of different epochs, ShelfExists where there is
+    something at ``to``, ShelfFull where it does not fit, and CorruptError for what is damaged. The
+    file appears, durable, when it is whole; where that fails, none is left.
     """
     target = path_of("to", to)
     to_file = target.endswith(export.SUFFIX)

@@ -62,13 +62,12 @@ class MergedView:
         progress: Report | bool | None = None,
         group: Group | None = None,
     ) -> LoadReport:
-        """Into a state of this rank, as ``Shelf.load_into()``; of each tensor what it has of that.
+        """Loads into a state of this rank, as ``Shelf.load_into()``: of each tensor its own part.
 
-        Of a dict those keys alone are loaded that it has, and ``strict`` is about what is in them.
-        ``group`` is of the ranks that load now, all with the same keys: of what each needs whole,
-        and was not sharded before, each reads an equal piece, and they give the pieces to each
-        other. So all is read once, and each waits for the others. Without it each reads all that
-        it has.
+        Of a dict only those keys are loaded that it has, and ``strict`` is about what is in them.
+        ``group`` has the ranks that load now, all with the same keys. What all need whole, and was
+        not sharded before, they read in equal pieces, which they give to each other: so it is read
+        once, and each waits for the others. Without ``group`` each rank reads all that it has.
 
         Raises LayoutError for a key below which ranks had numbers or texts that differ, as those of
         generators and loaders do: what is of one rank is no other's.

@@ -33,7 +33,7 @@ _BATCH_BYTES = 256 << 20  # whose targets are there at once
 
 
 class ShelfReader(StorageReader):
-    """Loads by ``torch.distributed.checkpoint`` what ShelfWriter saved, by as many ranks as like.
+    """Loads by ``torch.distributed.checkpoint`` what ShelfWriter saved, by any number of ranks.
 
         dcp.load(state, storage_reader=ts.dcp.ShelfReader("run.shelf"))
 
@@ -43,7 +43,7 @@ class ShelfReader(StorageReader):
     for which its shelf is opened for writing.
 
     tier, verify, block  are as for ``tensorshelf.open``
-    lock_wait            seconds to wait for who has such a shelf open for writing
+    lock_wait            seconds to wait where another process has such a shelf open for writing
 
     ``checkpoint_id`` of DCP's calls is the same path or left out; another raises BadArgument.
     """

@@ -34,9 +34,9 @@ class ShelfWriter(StorageWriter):
 
     size, tier, block, keep, threads, keep_unchanged
                 are as for ``tensorshelf.open``, of each rank's shelf
-    keep_open   False closes the shelves behind each save, so that other processes can load while
+    keep_open   False closes the shelves after each save, so that other processes can load while
                 this one goes on. A writer that was pickled, as for a process that saves in the
-                background, does so whatever is said.
+                background, does so in any case.
     lock_wait   seconds to wait for a shelf that another process has open for writing
 
     Writers of one path in one process share its shelves. Where one has them open, another may leave
