@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,15 +22,30 @@ NOT_A_VERB = re.compile(
 )
 LIBRARY = ("src/", "include/", "python/tensorshelf/")
 SUMMARY = re.compile(rf"(?:{'|'.join(AREAS)}): \S.*[^.\s]")
+FOLDERS = ("src", "include", "tests", "crashtest", "bench", "python")
+BUILD_OF_SRC = "src/CMakeLists.txt"
+# Between what the log gives of a commit: no message and no name of a file has these.
+BEGINS, NEXT = "\x1e", "\x1f"
 
 
-def git(*arguments: str) -> str | None:
+class Commit(NamedTuple):
+    name: str
+    message: str
+    files: tuple[str, ...]
+
+
+def git_bytes(*arguments: str, given: bytes = b"") -> bytes | None:
     """What git says; nothing where there is no git, no history, or no such commit."""
     if shutil.which("git") is None:
         return None
-    here = ["git", "-c", "safe.directory=*", "-C", str(ROOT)]
-    done = subprocess.run([*here, *arguments], capture_output=True, text=True)
+    here = ["git", "-c", "safe.directory=*", "-c", "color.ui=false", "-C", str(ROOT)]
+    done = subprocess.run([*here, *arguments], input=given, capture_output=True)
     return done.stdout if done.returncode == 0 else None
+
+
+def git(*arguments: str) -> str | None:
+    said = git_bytes(*arguments)
+    return None if said is None else said.decode("utf-8")
 
 
 def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
@@ -99,24 +116,26 @@ def test_documents_alone_are_changed_by_a_commit_of_documents() -> None:
     assert len(faults_of(good, ("docs/design.md", "bench/feed.py"))) == 1
 
 
-def checked_commits() -> list[str]:
+@functools.cache
+def checked_commits() -> list[Commit]:
+    """The newest first, all by one call: there are many."""
     if git("merge-base", "--is-ancestor", LAST_UNCHECKED, "HEAD") is None:
         pytest.skip("no history of the project here")
-    commits = git("rev-list", "--no-merges", f"{LAST_UNCHECKED}..HEAD")
-    assert commits is not None
-    return commits.split()
-
-
-def faults_of_commit(commit: str) -> list[str]:
-    message = git("log", "-1", "--format=%B", commit)
-    files = git("diff-tree", "--no-commit-id", "--name-only", "-r", commit)
-    assert message is not None
-    assert files is not None
-    return faults_of(message.strip(), tuple(files.split()))
+    form = f"--format={BEGINS}%H{NEXT}%B{NEXT}"
+    said = git(
+        *("log", "-z", "--no-show-signature", "--no-merges", "--no-renames", "--name-only", form),
+        f"{LAST_UNCHECKED}..HEAD",
+    )
+    assert said is not None
+    commits = []
+    for one in said.split(BEGINS)[1:]:
+        name, message, files = one.split(NEXT)
+        commits.append(Commit(name, message.strip(), tuple(re.findall(r"[^\0\n]+", files))))
+    return commits
 
 
 def test_each_commit_names_its_area_and_says_why() -> None:
-    faults = {commit[:7]: faults_of_commit(commit) for commit in checked_commits()}
+    faults = {each.name[:7]: faults_of(each.message, each.files) for each in checked_commits()}
     wrong = {commit for commit, found in faults.items() if found}
     assert wrong - WITH_THE_CORE == set(), faults
 
@@ -126,26 +145,65 @@ def test_contributing_says_since_when() -> None:
     assert f"checks what can be checked, of all since {LAST_UNCHECKED}:" in told
 
 
-def missing_in(commit: str) -> list[str]:
+def trees_of(commits: list[str]) -> dict[str, dict[str, str]]:
+    """Of each commit, the files by their paths: the names of their bytes."""
+    trees = {}
+    for commit in commits:
+        listed = git("ls-tree", "-rz", commit)
+        assert listed is not None
+        lines = (line.split("\t", 1) for line in listed.split("\0") if line)
+        trees[commit] = {path: what.split()[2] for what, path in lines}
+    return trees
+
+
+def contents_of(blobs: set[str]) -> dict[str, str]:
+    """By one call: of what fifty commits have, most is the same in all."""
+    order = sorted(blobs)
+    said = git_bytes("cat-file", "--batch", given="".join(f"{one}\n" for one in order).encode())
+    assert said is not None
+    contents = {}
+    at = 0
+    for blob in order:
+        head, _, _ = said[at : at + 200].partition(b"\n")
+        size = int(head.split()[2])
+        at += len(head) + 1
+        contents[blob] = said[at : at + size].decode("utf-8", "replace")
+        at += size + 1
+    return contents
+
+
+def missing_in(tree: dict[str, str], included: dict[str, set[str]], build_of_src: str) -> list[str]:
     """Sources that CMake names, and headers that are included in quotes, which the commit lacks."""
-    names = git("ls-tree", "-r", "--name-only", commit)
-    assert names is not None
-    files = set(names.split("\n"))
-    folders = ("src", "include", "tests", "crashtest", "bench", "python")
+    below = {name.split("/")[1] for name in tree if re.match(r"src/\w+/", name)}
+    layers = rf"\b(?:{'|'.join(sorted(below))})/[a-z0-9_/]+\.cpp"
+    sources = {f"src/{source}" for source in re.findall(layers, build_of_src)}
+    ends = {name.removeprefix(f"{folder}/") for folder in FOLDERS for name in tree}
+    ends |= {name.rsplit("/", 1)[-1] for name in tree}
+    headers = {header for blob in tree.values() for header in included.get(blob, ())}
+    return sorted(sources - set(tree)) + sorted(headers - ends)
 
-    def search(pattern: str, *paths: str) -> list[str]:
-        found = git("grep", "-hoE", pattern, commit, "--", *paths) or ""
-        return [line.strip() for line in found.split("\n") if line]
 
-    below = {name.split("/")[1] for name in files if re.match(r"src/\w+/", name)}
-    layers = rf"\b({'|'.join(sorted(below))})/[a-z0-9_/]+\.cpp"
-    sources = {f"src/{source}" for source in search(layers, "src/CMakeLists.txt")}
-    ends = {name.removeprefix(f"{folder}/") for folder in folders for name in files}
-    ends |= {name.rsplit("/", 1)[-1] for name in files}
-    headers = {line.split('"')[1] for line in search(r'^#include "[^"]+"', *folders)}
-    return sorted(sources - files) + sorted(headers - ends)
+def test_the_search_for_what_is_missing_can_hit() -> None:
+    tree = {"src/store/tree.cpp": "1", "src/store/tree.hpp": "2", "tests/scratch.hpp": "3"}
+    whole = {"1": {"store/tree.hpp", "scratch.hpp"}}
+    assert missing_in(tree, whole, "store/tree.cpp\n") == []
+    lacking = ["src/store/heap.cpp", "store/heap.hpp"]
+    assert missing_in(tree, {"1": {"store/heap.hpp"}}, "store/heap.cpp\n") == lacking
 
 
 def test_each_commit_has_what_it_names() -> None:
-    lacking = {commit: missing_in(commit) for commit in checked_commits()[:50]}
+    trees = trees_of([each.name for each in checked_commits()[:50]])
+    below = tuple(f"{folder}/" for folder in FOLDERS)
+    blobs = {
+        blob for tree in trees.values() for path, blob in tree.items() if path.startswith(below)
+    }
+    contents = contents_of(blobs)
+    included = {
+        blob: set(re.findall(r'^#include "([^"]+)"', text, re.MULTILINE))
+        for blob, text in contents.items()
+    }
+    lacking = {
+        commit: missing_in(tree, included, contents.get(tree.get(BUILD_OF_SRC, ""), ""))
+        for commit, tree in trees.items()
+    }
     assert {commit: names for commit, names in lacking.items() if names} == {}
