@@ -92,6 +92,17 @@ class Stage:
         done = subprocess.run(words, cwd=ROOT, stdin=subprocess.DEVNULL, check=False)
         return done.returncode == 0
 
+    def tool(self, name: str, *words: str) -> None:
+        """Runs one that may not be installed; of .venv, where it is there."""
+        beside = Path(sys.executable).parent / name
+        found = str(beside) if beside.exists() else shutil.which(name)
+        if found is None:
+            self.outcome.skips.append(f"{name}: not installed")
+            return
+        good = self.quiet(found, *words)
+        self.outcome.passed += good
+        self.outcome.failed += not good
+
     def build(self, preset: str, *, targets: str = "") -> bool:
         """Configures one preset and builds it, or what its build preset `targets` names; False,
         and counted, where that fails."""
@@ -152,6 +163,15 @@ def python(stage: Stage, full: bool) -> None:
     stage.pytest(*workers, *chosen, "python/tests", "tests", "--ignore=tests/test_wheel.py")
 
 
+def formats(stage: Stage) -> None:
+    folders = [ROOT / name for name in "src include python tests crashtest bench".split()]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.[ch]pp"))]
+    cpp = [str(path.relative_to(ROOT)) for path in files]
+    stage.tool("ruff", "check", ".")
+    stage.tool("ruff", "format", "--check", ".")
+    stage.tool("clang-format", "--dry-run", "-Werror", *cpp)
+
+
 def lint(stage: Stage, full: bool) -> None:
     """What takes seconds of `./run lint`; all of it, clang and ARM64 too, where `full`."""
     if full:
@@ -159,23 +179,8 @@ def lint(stage: Stage, full: bool) -> None:
         stage.outcome.passed += good
         stage.outcome.failed += not good
         return
-    folders = [ROOT / name for name in "src include python tests crashtest bench".split()]
-    files = [path for folder in folders for path in sorted(folder.rglob("*.[ch]pp"))]
-    cpp = [str(path.relative_to(ROOT)) for path in files]
-    for tool, *words in (
-        ("ruff", "check", "."),
-        ("ruff", "format", "--check", "."),
-        ("mypy", "--strict", "python/tensorshelf"),
-        ("clang-format", "--dry-run", "-Werror", *cpp),
-    ):
-        beside = Path(sys.executable).parent / tool
-        found = str(beside) if beside.exists() else shutil.which(tool)
-        if found is None:
-            stage.outcome.skips.append(f"{tool}: not installed")
-            continue
-        good = stage.quiet(found, *words)
-        stage.outcome.passed += good
-        stage.outcome.failed += not good
+    formats(stage)
+    stage.tool("mypy", "--strict", "python/tensorshelf")
 
 
 def asan(stage: Stage, full: bool) -> None:
