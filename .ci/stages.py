@@ -249,7 +249,13 @@ def upstream(stage: Stage, full: bool) -> None:
     stage.report(lambda path: stage.command(*harness, f"--junitxml={path}"))
 
 
-STAGES: dict[str, tuple[str, Callable[[Stage, bool], None]]] = {
+def check(stage: Stage, full: bool) -> None:
+    formats(stage)
+    stage.pytest("tests/test_architecture.py", "tests/test_commits.py")
+
+
+Body = Callable[[Stage, bool], None]
+STAGES: dict[str, tuple[str, Body]] = {
     "release": ("C++ tests as released, a guest and an installed package among them", release),
     "python": ("Python tests, README listings, architecture rules", python),
     "lint": ("formats and types; ./run lint does more", lint),
@@ -259,12 +265,16 @@ STAGES: dict[str, tuple[str, Callable[[Stage, bool], None]]] = {
     "wheel": ("wheel, in an environment with nothing but NumPy", wheel),
     "upstream": ("PyTorch's own tests of DCP, over shelves", upstream),
 }
+# Of other stages what takes seconds: run where it is named, as by ./run check.
+SHORT: dict[str, tuple[str, Body]] = {
+    "check": ("formats, architecture rules, commit messages", check),
+}
 
 
 def run_stage(name: str, full: bool) -> Outcome:
-    title, body = STAGES[name]
-    number = list(STAGES).index(name) + 1
-    print(f"\n=== {number}/{len(STAGES)} {name}: {title}", flush=True)
+    title, body = {**STAGES, **SHORT}[name]
+    place = f"{list(STAGES).index(name) + 1}/{len(STAGES)} " if name in STAGES else ""
+    print(f"\n=== {place}{name}: {title}", flush=True)
     stage = Stage(name)
     start = time.monotonic()
     body(stage, full)
@@ -295,16 +305,18 @@ def main() -> int:
     parser.add_argument(
         "--full", action="store_true", help="the long crash test and every sanitized test too"
     )
-    parser.add_argument("stages", nargs="*", metavar="stage", help=f"of {', '.join(STAGES)}")
+    parser.add_argument(
+        "stages", nargs="*", metavar="stage", help=f"of {', '.join((*STAGES, *SHORT))}"
+    )
     arguments = parser.parse_args()
-    unknown = sorted(set(arguments.stages) - set(STAGES))
+    unknown = sorted(set(arguments.stages) - set(STAGES) - set(SHORT))
     if unknown:
         parser.error(f"no stage {', '.join(unknown)}; there are {', '.join(STAGES)}")
     REPORTS.mkdir(parents=True, exist_ok=True)
     outcomes = {
         name: run_stage(name, arguments.full)
-        for name in STAGES
-        if not arguments.stages or name in arguments.stages
+        for name in (*STAGES, *SHORT)
+        if name in (arguments.stages or STAGES)
     }
     print_summary(outcomes)
     return 1 if any(o.failed for o in outcomes.values()) else 0

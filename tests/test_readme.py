@@ -103,5 +103,5 @@ def test_cpp_listing_is_the_consumer_that_the_build_tests() -> None:
 def test_readme_names_only_verbs_that_there_are() -> None:
     usage = subprocess.run([ROOT / "run", "help"], capture_output=True, text=True, check=True)
     verbs = set(re.findall(r"^  (\w+) ", usage.stdout, re.MULTILINE))
-    assert verbs >= {"setup", "demo", "test", "bench", "crashtest", "lint", "format", "help"}
+    assert verbs >= set("setup demo test bench crashtest check lint format help".split())
     assert set(re.findall(r"\./run (\w+)", README)) <= verbs
