@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +26,15 @@ LIBRARY = ("src/", "include/", "python/tensorshelf/")
 SUMMARY = re.compile(rf"(?:{'|'.join(AREAS)}): \S.*[^.\s]")
 FOLDERS = ("src", "include", "tests", "crashtest", "bench", "python")
 BUILD_OF_SRC = "src/CMakeLists.txt"
+# Behind it a body has five words, and a commit that changes code brings a test, or says why not.
+LAST_WITHOUT_TESTS = "f9f0ceb"
+CODE = ("src/", "python/tensorshelf/")
+TESTS = ("tests/", "python/tests/", "crashtest/")
+SAYS_WHY_NO_TEST = re.compile(r"Nothing\s+else\s+changes|No\s+test:")
+# A string, or a comment.
+STRING_OR_COMMENT = re.compile(
+    r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|//[^\n]*|/\*.*?\*/""", re.DOTALL
+)
 # Between what the log gives of a commit: no message and no name of a file has these.
 BEGINS, NEXT = "\x1e", "\x1f"
 
@@ -48,7 +59,14 @@ def git(*arguments: str) -> str | None:
     return None if said is None else said.decode("utf-8")
 
 
-def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
+def faults_of(
+    message: str,
+    files: tuple[str, ...] = (),
+    *,
+    is_new: bool = True,
+    changes_code: Callable[[str], bool] = lambda file: True,
+) -> list[str]:
+    """Of a commit that `is_new`, what is asked since LAST_WITHOUT_TESTS, too."""
     summary, _, rest = message.partition("\n")
     body = rest.removeprefix("\n").strip()
     faults = []
@@ -74,7 +92,39 @@ def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
         faults.append("the core is changed by a commit of its Python face")
     if summary.startswith("docs:") and not all(file.endswith(".md") for file in files):
         faults.append("more than documents is changed by a commit of documents")
+    if not is_new:
+        return faults
+    if 0 < len(body.split()) < 5:
+        faults.append("a body of fewer than five words does not say why")
+    says_why_not = SAYS_WHY_NO_TEST.search(body) or any(file.startswith(TESTS) for file in files)
+    if not says_why_not and any(file.startswith(CODE) and changes_code(file) for file in files):
+        faults.append(
+            "code is changed without a test: bring one, or say in the body why there is none"
+        )
     return faults
+
+
+def code_of(file: str, text: str) -> str:
+    """What is neither comment nor docstring, in whatever lines."""
+    if not file.endswith((".py", ".pyi")):
+        code = STRING_OR_COMMENT.sub(lambda found: found[1] or " ", text)
+        return "" if file.endswith(".md") else " ".join(code.split())
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [each for each in body if not is_prose(each)]
+    return ast.dump(tree)
+
+
+def is_prose(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+        return False
+    return isinstance(node.value.value, str)
+
+
+def changes_code_in(commit: str, file: str) -> bool:
+    before, after = (git("show", f"{at}:{file}") or "" for at in (f"{commit}~", commit))
+    return code_of(file, before) != code_of(file, after)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +141,7 @@ def faults_of(message: str, files: tuple[str, ...] = ()) -> list[str]:
         ("store: resolve() tells more\n\nElse a slot was reused.", 1),
         ("store: waiting for readers\n\nElse a slot was reused.", 1),
         ("store: wait for readers\n\nElse a slot was reused.\n\nAlso a page is dropped.", 1),
+        ("store: wait for readers\n\nElse it failed.", 1),
     ],
 )
 def test_the_search_can_hit(message: str, faults: int) -> None:
@@ -101,19 +152,51 @@ def test_tests_do_not_change_the_library() -> None:
     good = "tests: wait for readers\n\nElse a slot was reused."
     assert faults_of(good, ("tests/test_store.cpp",)) == []
     assert len(faults_of(good, ("tests/test_store.cpp", "src/store/store.cpp"))) == 1
-    assert faults_of(good.replace("tests", "store"), ("src/store/store.cpp",)) == []
+    assert faults_of(good.replace("tests", "store"), ("src/store/store.cpp",), is_new=False) == []
 
 
 def test_the_python_face_does_not_change_the_core() -> None:
     good = "python: wait for readers\n\nElse a slot was reused."
-    assert faults_of(good, ("python/bind_shelf.cpp", "python/tensorshelf/_shelf.py")) == []
-    assert len(faults_of(good, ("python/tensorshelf/_shelf.py", "src/store/store.cpp"))) == 1
+    own = ("python/bind_shelf.cpp", "python/tensorshelf/_shelf.py", "python/tests/test_shelf.py")
+    assert faults_of(good, own) == []
+    assert len(faults_of(good, (*own, "src/store/store.cpp"))) == 1
 
 
 def test_documents_alone_are_changed_by_a_commit_of_documents() -> None:
-    good = "docs: say what readers wait for\n\nIt was said nowhere."
+    good = "docs: say what readers wait for\n\nIt was said in no document."
     assert faults_of(good, ("docs/design.md", "README.md")) == []
     assert len(faults_of(good, ("docs/design.md", "bench/feed.py"))) == 1
+
+
+@pytest.mark.parametrize("file", ["src/store/store.cpp", "python/tensorshelf/_shelf.py"])
+def test_code_is_not_changed_without_a_test_or_a_word_of_why(file: str) -> None:
+    good = "store: wait for readers\n\nElse a slot was reused."
+    for test in ("tests/test_store.cpp", "python/tests/test_shelf.py", "crashtest/plays.cpp"):
+        assert faults_of(good, (file, test)) == []
+    for words in ("Nothing else\nchanges.", "No test: it takes two drives."):
+        assert faults_of(f"{good} {words}", (file,)) == []
+    for besides in ((), ("docs/design.md", "bench/run_bench.py")):
+        assert len(faults_of(good, (file, *besides))) == 1
+        assert faults_of(good, (file, *besides), is_new=False) == []
+        assert faults_of(good, (file, *besides), changes_code=lambda file: False) == []
+    assert faults_of("store: wait for readers\n\nElse it failed.", is_new=False) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "one", "other", "alike"),
+    [
+        ("a.cpp", "int a;  // one\n", "// another\nint a;\n", True),
+        ("a.cpp", "f(a, /* one */ b);\n", "f(a,\n  b);\n", True),
+        ("a.cpp", "int a = 1;\n", "int a = 2;\n", False),
+        ("a.cpp", 'f("http://one");\n', 'f("http://other");\n', False),
+        ("a.py", "def f():\n    'One.'\n    g(1)\n", "def f():\n    g(1)  # other\n", True),
+        ("a.py", "x = 1\n'One.'\n", "x = (\n    1\n)\n'Other.'\n", True),
+        ("a.py", "x = 'one'\n", "x = 'other'\n", False),
+        ("a.py", "", "x = 1\n", False),
+    ],
+)
+def test_comments_and_docstrings_are_no_code(file: str, one: str, other: str, alike: bool) -> None:
+    assert (code_of(file, one) == code_of(file, other)) == alike
 
 
 @functools.cache
@@ -135,7 +218,17 @@ def checked_commits() -> list[Commit]:
 
 
 def test_each_commit_names_its_area_and_says_why() -> None:
-    faults = {each.name[:7]: faults_of(each.message, each.files) for each in checked_commits()}
+    commits = checked_commits()
+    new = set((git("rev-list", f"{LAST_WITHOUT_TESTS}..HEAD") or "").split())
+    faults = {
+        each.name[:7]: faults_of(
+            each.message,
+            each.files,
+            is_new=each.name in new,
+            changes_code=functools.partial(changes_code_in, each.name),
+        )
+        for each in commits
+    }
     wrong = {commit for commit, found in faults.items() if found}
     assert wrong - WITH_THE_CORE == set(), faults
 
@@ -143,6 +236,7 @@ def test_each_commit_names_its_area_and_says_why() -> None:
 def test_contributing_says_since_when() -> None:
     told = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     assert f"checks what can be checked, of all since {LAST_UNCHECKED}:" in told
+    assert f"- Since {LAST_WITHOUT_TESTS}: " in told
 
 
 def trees_of(commits: list[str]) -> dict[str, dict[str, str]]:
