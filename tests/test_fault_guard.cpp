@@ -1,8 +1,11 @@
 // A SIGBUS on guarded bytes is a return value, and no other SIGBUS is touched. A handler is for the
 // life of a process, so each case runs in a forked child with handlers of its own.
 #include <setjmp.h>
+#include <time.h>
 
+#include <array>
 #include <bit>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <thread>
@@ -314,6 +317,44 @@ TEST_CASE("a call that goes round for ever is ended", "[fault_guard]") {
           bool inner = true;
           HOLDS(outlives_faults([&] { inner = outlives_faults(round, 20ms); }, 1h));
           HOLDS(!inner);
+          return true;
+        }) == 0);
+}
+
+// It blocks while another thread takes three times the limit: by the clock that is over, and the
+// time that its own thread took is not.
+TEST_CASE("a limit is of the time that the call's own thread takes", "[fault_guard]") {
+  if (kSanitized) return;
+  using namespace std::chrono_literals;
+  const auto taken = [] {
+    timespec now = {};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  CHECK(scratch::in_child([&] {
+          ::alarm(60);
+          std::array<int, 2> begun = {};
+          std::array<int, 2> done = {};
+          HOLDS(::pipe(begun.data()) == 0 && ::pipe(done.data()) == 0);
+          bool passed = true;
+          std::thread other([&] {
+            char byte = 0;
+            passed = ::read(begun[0], &byte, 1) == 1;
+            while (taken() < 150ms) {
+            }
+            passed = ::write(done[1], &byte, 1) == 1 && passed;
+          });
+          const bool ended = outlives_faults(
+              [&] {
+                char byte = 0;
+                byte += static_cast<char>(::write(begun[1], &byte, 1));
+                while (::read(done[0], &byte, 1) != 1) {
+                }
+              },
+              50ms);
+          other.join();
+          HOLDS(passed);
+          HOLDS(ended);
           return true;
         }) == 0);
 }
