@@ -1,7 +1,12 @@
 // How a block medium reads that is open beside its writer: through rings of its own, or by pread.
+#if __has_include(<liburing.h>)
+#include <liburing.h>
+#endif
+#include <dlfcn.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 
+#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -11,6 +16,24 @@
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
+
+// Stands before liburing's, and has the kernel asked for what none knows.
+namespace {
+std::atomic<bool> knows_no_reads = false;
+std::atomic<unsigned> reads_not_known = 0;
+}  // namespace
+#ifdef LIB_URING_H
+extern "C" int io_uring_submit_and_wait(io_uring* ring, unsigned wait) {
+  using Call = int (*)(io_uring*, unsigned);
+  static const auto real = reinterpret_cast<Call>(::dlsym(RTLD_NEXT, "io_uring_submit_and_wait"));
+  const io_uring_sq& queue = ring->sq;
+  if (knows_no_reads && queue.sqe_head != queue.sqe_tail) {
+    queue.sqes[queue.sqe_head & *queue.kring_mask].opcode = 255;
+    ++reads_not_known;
+  }
+  return real(ring, wait);
+}
+#endif
 
 namespace {
 
@@ -110,6 +133,22 @@ TEST_CASE("a reader reads where io_uring is refused, from the start or later") {
     return;
   }
   REQUIRE(said == "");
+}
+
+TEST_CASE("a reader reads where the kernel has rings, and knows no reads through them") {
+  if (!rings_work_here()) {
+    WARN("skipped: a kernel before 5.6, as which one plays where io_uring works");
+    return;
+  }
+  const Written written;
+  const std::size_t before = rings_here();
+  const auto medium = written.reader();
+  knows_no_reads = true;
+  const bool right = written.reads_right(*medium, 4, 30);
+  knows_no_reads = false;
+  CHECK(right);
+  CHECK(reads_not_known >= 30);
+  CHECK(rings_here() == before + 1);  // which is kept
 }
 
 TEST_CASE("signals that come all the while change nothing that is read") {
