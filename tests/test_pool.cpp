@@ -439,6 +439,23 @@ TEST_CASE("a pool of which a chunk has no size is damage, and no opening without
   CHECK(status == 0);
 }
 
+TEST_CASE("a pool that is smaller than one can be was cut short, and is no question of size",
+          "[pool]") {
+  const scratch::Directory dir(kTmpfsPlace);
+  const bool set = GENERATE(false, true);
+  CAPTURE(set);
+  const fs::path path = set ? put_set(dir) : dir / "p";
+  tiny_segments(path, set, true).reset();
+  fs::resize_file(set ? dir / "a.1" : path, 1 << 20);
+  for (const Mode mode : {Mode::read, Mode::update, Mode::append}) {
+    const auto error = error_of([&] { Shelf::open(path, by_itself(mode)); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::corrupt);
+    CHECK(contains(error->what(), "smaller than"));
+    CHECK_FALSE(contains(error->remedy(), "make it"));
+  }
+}
+
 TEST_CASE("a table that does not agree with its pool is damage", "[pool]") {
   const scratch::Directory dir(kTmpfsPlace);
   const fs::path path = dir / "p";
