@@ -221,3 +221,28 @@ def test_a_shelf_that_was_replaced_in_part_is_replaced_again(
         fcntl.flock(locked, fcntl.LOCK_EX)
         with pytest.raises(ts.ShelfBusy, match="made by another process now"):
             ts.open(shelf_path, "w", **given)
+
+
+def test_a_link_named_as_what_a_maker_leaves_is_no_medium_that_it_left(
+    shelf_path: Path, tmp_path: Path
+) -> None:
+    """Though it leads to the very medium that the shelf lacks."""
+    part = tmp_path / "run.part"
+    given: dict[str, Any] = {"also": part}
+
+    def make(step: int) -> None:
+        with ts.open(shelf_path, "w", **given) as shelf:
+            shelf.persist(step=step)
+
+    make(1)
+    old = part.read_bytes()
+    make(2)
+    away = part.rename(tmp_path / "away")
+    link = tmp_path / ".run.part.4211.0123456789abcdef.tmp"
+    link.symlink_to(away)
+    part.write_bytes(old)
+    with pytest.raises(ts.NotAShelf, match="not the one that is replaced"):
+        make(3)
+    assert link.is_symlink()
+    assert not part.is_symlink()
+    assert part.read_bytes() == old
