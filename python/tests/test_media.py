@@ -494,3 +494,19 @@ def test_a_removed_medium_that_a_reader_holds_may_be_deleted(
         shelf.persist(step=10)
     with ts.open(shelf_path) as shelf:
         assert (shelf.c.numpy() == 10).all()
+
+
+def test_a_path_that_is_too_long_to_be_remembered_is_told(shelf_path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / ("f" * 200) / ("g" * 200) / ("h" * 200)
+    folder.mkdir(parents=True)
+    part = folder / "run.part"
+    other = tmp_path / "other.part"
+    with ts.open(shelf_path, also=[other, part]) as shelf:
+        told = [note for note in shelf.info().recovery.notes if "is not remembered" in note]
+        assert len(told) == 1
+        assert told[0].startswith(f"{part}: a path of more than 512 bytes")
+        shelf.persist()
+    with pytest.raises(ts.MediumMissing, match="medium 2"):
+        ts.open(shelf_path)
+    with ts.open(shelf_path, also=part) as shelf:
+        assert len(shelf.info().media) == 3

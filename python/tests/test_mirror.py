@@ -28,6 +28,14 @@ def fill(path: Path, mirror: Path, step: int = 1, tier: str = "auto") -> None:
         shelf.persist(step=step)
 
 
+def test_a_mirror_is_as_large_as_what_it_mirrors(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, mirror)
+    with ts.open(shelf_path, "r") as shelf:
+        first, copy = shelf.info().media
+    heads = 0x20000  # before all of the other
+    assert copy.capacity_bytes == first.capacity_bytes + heads == mirror.stat().st_size
+
+
 @pytest.mark.parametrize("tier", ["auto", "block"])
 def test_the_mirror_is_the_shelf_where_that_is_lost(
     shelf_path: Path, mirror: Path, tier: str
@@ -140,7 +148,7 @@ def test_a_further_medium_is_mirrored_by_its_number(
         shelf.large = LARGE
         shelf.persist(step=1)
         assert [each.mirrors for each in shelf.info().media] == [None, None, 1]
-        with pytest.raises(ts.BadArgument, match="medium 2"):
+        with pytest.raises(ts.BadArgument, match=r"medium 2, and tensors of .* lie on 0, 1"):
             shelf.create("x", (3,), "int64", on=2)
     part.unlink()
     with pytest.raises(ts.MediumMissing, match="its mirror"):
