@@ -1,7 +1,6 @@
 """A shelf that cannot be made with all its media leaves what was there."""
 
 import contextlib
-import fcntl
 import resource
 import threading
 import time
@@ -181,68 +180,3 @@ def test_slips_are_told(shelf_path: Path, given: dict[str, Any], words: str) -> 
         ts.open(shelf_path, **given)
     assert words in str(caught.value)
     assert not shelf_path.exists()
-
-
-def test_a_shelf_that_was_replaced_in_part_is_replaced_again(
-    shelf_path: Path, tmp_path: Path
-) -> None:
-    """Its maker was killed when the shelf had its name, and its media had not."""
-    given: dict[str, Any] = {"also": tmp_path / "run.part", "mirror": tmp_path / "run.mirror"}
-
-    def make(step: int) -> None:
-        with ts.open(shelf_path, "w", **given) as shelf:
-            shelf.create("w", (10,), "float32", on=1)[:] = step
-            shelf.persist(step=step)
-
-    make(1)
-    old = {path: path.read_bytes() for path in given.values()}
-    make(2)
-    for path in given.values():
-        path.rename(path.with_name(f".{path.name}.4211.0123456789abcdef.tmp"))
-    left = set(tmp_path.glob(".run.*.tmp"))
-    assert len(left) == 2
-    for path in given.values():
-        path.write_bytes(old[path])
-    for mode in ("r", "a"):
-        with pytest.raises(ts.ShelfError):
-            ts.open(shelf_path, mode, **given)
-    assert set(tmp_path.glob(".run.*.tmp")) == left
-    make(3)
-    with ts.open(shelf_path, **given) as shelf:
-        assert (shelf.step, float(shelf.w[0])) == (3, 3.0)
-        assert not shelf.verify().damage
-    assert not list(tmp_path.glob(".run.*.tmp"))
-    for path in given.values():  # of another shelf, without a word of how it came there
-        path.write_bytes(old[path])
-        with pytest.raises(ts.NotAShelf, match="not the one that is replaced"):
-            ts.open(shelf_path, "w", **given)
-    made_now = given["also"].with_name(".run.part.4211.0123456789abcdef.tmp")
-    with made_now.open("w") as locked:
-        fcntl.flock(locked, fcntl.LOCK_EX)
-        with pytest.raises(ts.ShelfBusy, match="made by another process now"):
-            ts.open(shelf_path, "w", **given)
-
-
-def test_a_link_named_as_what_a_maker_leaves_is_no_medium_that_it_left(
-    shelf_path: Path, tmp_path: Path
-) -> None:
-    """Though it leads to the very medium that the shelf lacks."""
-    part = tmp_path / "run.part"
-    given: dict[str, Any] = {"also": part}
-
-    def make(step: int) -> None:
-        with ts.open(shelf_path, "w", **given) as shelf:
-            shelf.persist(step=step)
-
-    make(1)
-    old = part.read_bytes()
-    make(2)
-    away = part.rename(tmp_path / "away")
-    link = tmp_path / ".run.part.4211.0123456789abcdef.tmp"
-    link.symlink_to(away)
-    part.write_bytes(old)
-    with pytest.raises(ts.NotAShelf, match="not the one that is replaced"):
-        make(3)
-    assert link.is_symlink()
-    assert not part.is_symlink()
-    assert part.read_bytes() == old
