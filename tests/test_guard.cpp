@@ -357,8 +357,11 @@ TEST_CASE("our own mistakes stop at an assert, in release too") {
 namespace tensorshelf {
 namespace {
 struct Hooks {
-  std::function<void()> in_wait, in_barrier;
+  std::function<void()> in_wait, in_barrier, in_write;
+  std::function<void(std::uint64_t)> in_wait_for;
   int barriers = 0;
+  int writes = 0;
+  std::uint64_t sequence = 0;  // of the last write
   bool generous = false;
   std::uint64_t most = ~0ULL;
 };
@@ -370,8 +373,16 @@ struct Hooked final : testing::ForwardingMedium {
     p.mapped = false;
     return p;
   }
+  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    const Ticket ticket = ForwardingMedium::write(at, bytes, seed);
+    ++hooks.writes;
+    hooks.sequence += 10;
+    if (auto hook = std::exchange(hooks.in_write, {})) hook();
+    return {hooks.sequence, ticket.checksum};
+  }
   void wait(const Ticket& ticket) override {
-    ForwardingMedium::wait(ticket);
+    ForwardingMedium::wait({});
+    if (hooks.in_wait_for) hooks.in_wait_for(ticket.sequence);
     if (auto hook = std::exchange(hooks.in_wait, {})) hook();
   }
   void barrier() override {
@@ -429,6 +440,18 @@ TEST_CASE("another's barrier in a wait") {
   two.media.wait({});
   two.media.barrier();
   CHECK(two.second.barriers == 2);
+}
+TEST_CASE("what a mirror gets a second time is settled with the rest") {
+  Two two;
+  two.media.mirror(0, 1, 0);
+  std::vector<std::byte> source(kPageBytes);
+  std::vector<std::uint64_t> asked_for;
+  two.first.in_write = [&] { source[5] = std::byte{1}; };  // its source changes between the two
+  two.media.write(0, source, 0);
+  two.second.in_wait_for = [&](std::uint64_t sequence) { asked_for.push_back(sequence); };
+  two.media.wait({});
+  CHECK(asked_for == std::vector<std::uint64_t>{two.second.sequence});
+  CHECK(two.second.writes == 2);
 }
 TEST_CASE("no more room than the mirror has") {
   Two two;

@@ -352,7 +352,29 @@ TEST_CASE("a mirror that cannot be made smaller is told, and cut by the next run
   const std::uint64_t version = shelf.version();
   CHECK(shelf.compact(std::chrono::seconds(5)).files_cut);
   CHECK(shelf.version() == version);  // nothing is left to do
+  assign(shelf, "gone", pattern(8 * kMiB, 4));
+  shelf.persist();
+  shelf.erase("gone");
+  for (int i = 0; i < 3; ++i) shelf.persist();
+  CHECK(
+      shelf.compact(std::chrono::seconds(5)).files_cut);  // no medium passes for one of fixed size
+  CHECK(mirrored.first.medium->size() < 4 * kMiB);
   CHECK(mirrored.alone().verify().damage.empty());
+}
+
+TEST_CASE("the mirror of a further medium that cannot be made smaller is told, too") {
+  Mirrored mirrored({1});
+  Shelf shelf = mirrored.open();
+  assign(shelf, "gone", pattern(8 * kMiB, 3), kSecond);
+  assign(shelf, "small", kSmall, kSecond);
+  shelf.persist();
+  shelf.erase("gone");
+  for (int i = 0; i < 3; ++i) shelf.persist();
+  mirrored.mirrors[1].faults->shrink = true;
+  CHECK_FALSE(shelf.compact(std::chrono::seconds(5)).files_cut);
+  mirrored.mirrors[1].faults->shrink = false;
+  CHECK(shelf.compact(std::chrono::seconds(5)).files_cut);
+  CHECK(mirrored.mirrors[1].medium->size() < 4 * kMiB);
 }
 
 TEST_CASE("what says of mirrors what cannot be is not believed") {

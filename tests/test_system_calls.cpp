@@ -172,6 +172,21 @@ TEST_CASE("publish: the directory is flushed after the name leads to the new fil
   CHECK(flushed);
 }
 
+TEST_CASE("a name that is given is durable") {
+  const Folder folder;
+  const fs::path left = folder.file().native() + ".left";
+  scratch::put(left, "bytes");
+  bool flushed = false;
+  on_fsync = [&](int fd) {
+    flushed |= S_ISDIR(stat_of(fd).st_mode) && fs::exists(folder.file());
+    return 0;
+  };
+  give_name(left, folder.file());
+  on_fsync = {};
+  CHECK(flushed);
+  CHECK_FALSE(fs::exists(left));
+}
+
 TEST_CASE("a shelf that was replaced in part is replaced again, where a medium has no name yet") {
   const Folder folder;
   const fs::path path = folder.file();

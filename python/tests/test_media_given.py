@@ -136,6 +136,55 @@ def test_a_cap_holds_as_many_tensors_with_a_mirror(
     assert fill(shelf_path, mirror) >= alone - 1  # a page that names the mirror is its own
 
 
+def test_a_cap_is_of_what_a_mirror_mirrors_where_that_is_found(
+    shelf_path: Path, mirror: Path, tmp_path: Path
+) -> None:
+    """As where it is given: behind its heads it has as much as the shelf."""
+
+    def fill(path: Path, mirrored: Path | None) -> int:
+        ts.open(path, size="8MiB", tier="block", mirror=mirrored).close()
+        with ts.open(path, size="8MiB", tier="block") as shelf:
+            with pytest.raises(ts.ShelfFull, match="is capped at"):  # noqa: PT012
+                for number in range(1000):
+                    shelf.create(f"t{number}", 16 * 1024, "uint8")
+            return len(shelf)
+
+    alone = fill(tmp_path / "alone.shelf", None)
+    assert fill(shelf_path, mirror) >= alone - 1
+
+
+def test_of_a_medium_and_its_mirror_a_reader_may_lack_one(
+    shelf_path: Path, part: Path, mirror: Path, tmp_path: Path
+) -> None:
+    with ts.open(shelf_path, also=part, mirror={1: mirror}) as shelf:
+        shelf.create("x", 10, "int64", on=part)[:] = 7
+        shelf.persist(step=1)
+
+    def value(mirrored: Path) -> int:
+        with ts.open(shelf_path, "r", also=part, mirror={1: mirrored}) as shelf:
+            return int(shelf.x[0])
+
+    moved = mirror.rename(tmp_path / "moved")
+    assert value(mirror) == 7
+    part.unlink()
+    assert value(moved) == 7
+
+
+def test_a_mirror_that_lacks_one_opening_stands_for_a_shelf_without_roots(
+    shelf_path: Path, mirror: Path
+) -> None:
+    """A crash may have taken that one from it alone."""
+    with ts.open(shelf_path, mirror=mirror) as shelf:
+        commit(shelf, 1)
+    away = mirror.rename(mirror.with_name("away"))
+    ts.open(shelf_path, without=1).close()
+    away.rename(mirror)
+    for version in (0, 1):
+        lose(shelf_path, version, 2)
+    with ts.open(shelf_path, "r", mirror=mirror) as shelf:
+        assert shelf.step == 1
+
+
 def test_room_on_a_removed_medium_is_not_free(shelf_path: Path, part: Path) -> None:
     with ts.open(shelf_path, also=part, tier="block") as shelf:
         shelf.create("x", MIB, "uint8", on=part)
