@@ -476,6 +476,13 @@ TEST_CASE("a table that does not agree with its pool is damage", "[pool]") {
     CHECK(code_of([&] { tiny_segments(path, false, false); }) == each.code);
     scratch::put(path, whole);
   }
+  // One that begins behind the end of its object.
+  std::uint64_t skipped = 0;
+  std::memcpy(&skipped, whole.data() + table + 48, sizeof skipped);
+  skipped += std::uint64_t{1} << 30;
+  overwrite(path, table + 48, {reinterpret_cast<const char*>(&skipped), sizeof skipped});
+  CHECK(code_of([&] { tiny_segments(path, false, false); }) == Errc::corrupt);
+  scratch::put(path, whole);
   // Two segments that are one.
   std::string twice = whole;
   std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(table) + 32, 32,

@@ -320,6 +320,32 @@ def test_a_fetch_that_fails_leaves_nothing_assigned(three, monkeypatch):
     assert found[0] == []
 
 
+def test_a_fetch_that_fails_and_stays_assigned_says_so(three, monkeypatch):
+    three.run(lambda rank: steps(rank, 2))
+    three.path(0).unlink()
+    receive = stream.receive
+
+    def failing(*args):
+        receive(*args)
+        raise ts.CorruptError("it came otherwise", "Try again.")
+
+    def discard(*_):
+        raise ts.ShelfFailed("an earlier write failed", "Reopen it.")
+
+    def body(rank: Rank, _):
+        with rank.open() as shelf:
+            with monkeypatch.context() as patched:
+                patched.setattr(type(shelf._core), "discard", discard)
+                with pytest.raises(ts.CorruptError) as caught:
+                    rank.autosave(shelf).resume()
+            return caught.value.__notes__
+
+    with monkeypatch.context() as patched:
+        patched.setattr(stream, "receive", failing)
+        found = three.run(lambda rank: (steps, body)[rank.rank == 0](rank, 0), timeout=2)
+    assert any("stays assigned: an earlier write failed" in note for note in found[0])
+
+
 def test_where_one_copy_cannot_be_the_others_drop_it_too(three, monkeypatch):
     three.copies = 2
     receive = stream.receive
