@@ -23,10 +23,6 @@ constexpr std::uint64_t kWays = 3;  // to fail: with nothing done, with half of 
 
 }  // namespace
 
-const char* personality_name(Personality personality) {
-  return personality == Personality::pmem ? "pmem" : "block";
-}
-
 bool ReadFaults::meet(std::uint64_t at, std::uint64_t size_bytes) const {
   return std::any_of(pages.begin(), pages.end(), [&](std::uint64_t page) {
     return page < at + size_bytes && at < page + kPageBytes;

@@ -63,16 +63,11 @@
 #include "disk.hpp"
 #include "held_pages.hpp"
 #include "log.hpp"
+#include "personality.hpp"
 #include "read_set.hpp"
 #include "unsure.hpp"
 
 namespace tensorshelf::crash {
-
-inline constexpr std::uint64_t kWordBytes = 8;
-inline constexpr std::uint64_t kSectorBytes = 512;
-
-enum class Personality { pmem, block };
-const char* personality_name(Personality personality);
 
 // Bugs that live below the seam, where only a medium can have them.
 struct MediumBugs {

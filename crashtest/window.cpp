@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include <tensorshelf/extent.hpp>
+
 #include "base/check.hpp"
 #include "rng.hpp"
 

@@ -17,8 +17,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "disk.hpp"
-#include "recording_medium.hpp"
+#include "log.hpp"
+#include "personality.hpp"
 
 namespace tensorshelf::crash {
 
