@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "scenarios.hpp"
+#include "scenario.hpp"
 
 namespace tensorshelf::crash {
 

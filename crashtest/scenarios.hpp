@@ -2,18 +2,12 @@
 // the public face, each of which ends in the fact that an invariant promises.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-namespace tensorshelf::crash {
+#include "scenario.hpp"
 
-struct Scenario {
-  std::string_view name;
-  std::string_view invariant;         // by number in docs/design.md; "-": none has one
-  std::function<std::string()> play;  // empty, or what the store did that it must never do
-};
+namespace tensorshelf::crash {
 
 const std::vector<Scenario>& scenarios();
 
