@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "bindings.hpp"
 #include "session.hpp"
+#include "shared.hpp"
 
 namespace tensorshelf::python {
 

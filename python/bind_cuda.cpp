@@ -2,7 +2,7 @@
 // data_ptr(), or __cuda_array_interface__.
 #include <tensorshelf/cuda.hpp>
 
-#include "bindings.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 

@@ -6,7 +6,7 @@
 #include <tensorshelf/partition.hpp>
 #include <tensorshelf/socket.hpp>
 
-#include "bindings.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 

@@ -3,9 +3,9 @@
 #include <chrono>
 #include <utility>
 
-#include "bindings.hpp"
 #include "save_ticket.hpp"
 #include "session.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 

@@ -10,8 +10,8 @@
 
 #include <tensorshelf/cuda.hpp>
 
-#include "bindings.hpp"
 #include "session.hpp"
+#include "shared.hpp"
 #include "tensor_buffer.hpp"
 
 namespace py = pybind11;

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "bindings.hpp"
 #include "session.hpp"
+#include "shared.hpp"
 #include "transaction_block.hpp"
 
 namespace py = pybind11;

@@ -9,8 +9,6 @@
 // - pending_commit.cpp: what a child of fork() may ask of a commit.
 // - progress.cpp: what a wait of the store's own hears, and what an ending interpreter refuses.
 // - errors.cpp: which Python error an error is.
-#include "bindings.hpp"
-
 #include <pybind11/functional.h>
 
 #include <chrono>
@@ -21,6 +19,7 @@
 
 #include "pending_commit.hpp"
 #include "session.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 

@@ -1,6 +1,6 @@
 #include <string>
 
-#include "bindings.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 

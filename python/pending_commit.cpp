@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-#include "bindings.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 

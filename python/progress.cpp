@@ -1,5 +1,5 @@
 // Calls of the store's into Python, while it works or waits.
-#include "bindings.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 

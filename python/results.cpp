@@ -1,4 +1,4 @@
-#include "bindings.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 

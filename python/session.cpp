@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "bindings.hpp"
+#include "shared.hpp"
 #include "tensor_buffer.hpp"
 
 namespace py = pybind11;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "bindings.hpp"
+#include "shared.hpp"
 
 namespace tensorshelf::python {
 namespace {

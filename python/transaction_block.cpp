@@ -1,6 +1,6 @@
 #include "transaction_block.hpp"
 
-#include "bindings.hpp"
+#include "shared.hpp"
 
 namespace py = pybind11;
 
