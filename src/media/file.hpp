@@ -9,7 +9,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <vector>
 
 namespace tensorshelf {
 
@@ -75,9 +74,8 @@ class ShelfFile {
   bool writable_;
 };
 
-// What ShelfFile::create() made for `target` and gave no name yet, by whoever lives or was killed.
-std::vector<std::filesystem::path> temporaries_of(const std::filesystem::path& target);
-// Gives one of them its name, durably, in the place of what bears it.
+// Gives one of a new shelf's temporary files (file_temporary.hpp) its name, durably, in the place
+// of what bears it.
 void give_name(const std::filesystem::path& temporary, const std::filesystem::path& target);
 
 }  // namespace tensorshelf

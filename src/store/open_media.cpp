@@ -9,6 +9,7 @@
 
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
+#include "media/file_temporary.hpp"
 #include "media/media.hpp"
 #include "store/head.hpp"
 #include "store/medium_headers.hpp"
