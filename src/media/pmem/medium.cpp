@@ -40,6 +40,7 @@
 #include "media/pins.hpp"
 #include "media/pmem/environment.hpp"
 #include "media/pmem/map.hpp"
+#include "media/pmem/promises.hpp"
 #include "media/pmem/room.hpp"
 
 namespace tensorshelf {
@@ -219,12 +220,18 @@ class PmemMedium final : public Medium {
            std::less()(bytes.data(), begin + view_.size_bytes());
   }
 
+  // Every segment is to start at a huge page.
+  GrowthBounds bounds() const {
+    const std::uint64_t addresses = work_ ? work_->address_bytes() : 0;
+    return {.cap_bytes = max_size_bytes_,
+            .address_bytes = std::min(view_.address_bytes(), addresses),
+            .step_bytes = kHugePageBytes};
+  }
+
   [[noreturn]] void throw_gone(const char* state, const Extent& extent, Errc where_cut,
                                Errc where_poisoned = Errc::io) const;
   void refuse_msync() const;
   void map_to(std::uint64_t end);
-  std::uint64_t grown_size(std::uint64_t wanted) const;
-  void check_may_grow(std::uint64_t size_bytes) const;
   void make_found_room(std::uint64_t size_bytes);
 
   std::shared_ptr<ShelfFile> file_;
@@ -286,45 +293,6 @@ void PmemMedium::map_to(std::uint64_t end) {
   }
 }
 
-// What to grow to: whole huge pages, so that every segment starts at one, as far as the cap and the
-// reserved addresses allow.
-std::uint64_t PmemMedium::grown_size(std::uint64_t wanted) const {
-  const std::uint64_t least = round_up(wanted, kPageBytes);
-  const std::string path = file_->path().native();
-  if (max_size_bytes_ != 0 && least > max_size_bytes_) {
-    throw Error(Errc::full,
-                fmt::format("{} would grow to {}, and its cap is {}", path, size_text(least),
-                            size_text(max_size_bytes_)),
-                "open it with a larger size=, or erase tensors");
-  }
-  const std::uint64_t addresses = std::min(view_.address_bytes(), work_->address_bytes());
-  if (least > addresses) {
-    throw Error(Errc::full,
-                fmt::format("{} would grow to {}, and {} of addresses were reserved when it was "
-                            "opened",
-                            path, size_text(least), size_text(addresses)),
-                "close the shelf and open it again");
-  }
-  std::uint64_t most = addresses;
-  if (max_size_bytes_ != 0) most = std::min(most, max_size_bytes_ / kPageBytes * kPageBytes);
-  return std::min(round_up(wanted, kHugePageBytes), most);
-}
-
-void PmemMedium::check_may_grow(std::uint64_t size_bytes) const {
-  if (!work_) {
-    throw Error(Errc::read_only, fmt::format("{} is open for reading", file_->path().native()),
-                "open it with mode=\"a\"");
-  }
-  if (is_device()) {
-    throw Error(Errc::full,
-                fmt::format("{} has {}, and {} are needed", file_->path().native(),
-                            size_text(size_bytes_), size_text(size_bytes)),
-                "erase tensors, or make a larger namespace (ndctl create-namespace)");
-  }
-  if (max_size_bytes_ == 0) ask_for_room({file_->fd(), file_->path(), size_bytes_, size_bytes});
-  static_cast<void>(grown_size(size_bytes));
-}
-
 std::uint64_t PmemMedium::size() {
   while (!work_ && !is_device()) {  // a writer may have made the file longer or shorter since
     const std::uint64_t there =
@@ -356,10 +324,10 @@ void PmemMedium::make_found_room(std::uint64_t size_bytes) {
 std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
   TENSORSHELF_ASSERT(size_bytes > 0);
   const std::uint64_t now = size();
-  if (size_bytes > now) check_may_grow(size_bytes);
+  if (size_bytes > now) check_may_grow(*file_, now, size_bytes, bounds());
   make_found_room(std::min(now, round_up(size_bytes, kPageBytes)));
   if (size_bytes <= now) return room_bytes_;
-  const Extent room{now, grown_size(size_bytes) - now};
+  const Extent room{now, grown_size(*file_, size_bytes, bounds()) - now};
   const std::uint64_t old_file_size = file_->size_bytes();
   add_room(*file_, system_, room);
   try {
@@ -386,46 +354,13 @@ std::uint64_t PmemMedium::shrink(std::uint64_t size_bytes) {
 }
 
 Promises PmemMedium::promises() const {
-  Promises found;
-  found.medium = "pmem";
-  found.mapped = true;
-  found.atomic_bytes = 8;
-  found.notes = environment_.notes;
-  if (system_.tmpfs) {
-    found.detail = "file on tmpfs";
-    found.survives = Survives::process_crash;
-    found.notes.push_back(
-        "tmpfs is memory: the shelf outlives a crash of the process, not a power loss or reboot; "
-        "for those keep it on FS-DAX, DevDAX or a drive");
-    return found;
-  }
-  if (device_lock_ && !device_lock_->held()) {
-    found.notes.push_back(
-        "there is no sysfs: a writer at another node of this device is not kept out by a lock; "
-        "mount sysfs");
-  }
-  const bool byte = view_.granularity() == Granularity::byte;
-  found.detail = is_device() ? fmt::format("DevDAX device, mapped by {}", size_text(alignment_))
-                             : fmt::format("FS-DAX file on {}, MAP_SYNC", system_.name);
-  found.needs_flush = !byte;
-  if (is_device()) {
-    found.notes.push_back(
-        "containers with a network namespace and a node of this device each do not see each "
-        "other's lock: let one of them open it for writing");
-  }
-  if (domain_ == PowerFailDomain::cpu_cache) found.detail += ", eADR";
-  found.survives = environment_.flushes ? Survives::power_loss : Survives::process_crash;
-  if (domain_ == PowerFailDomain::none) {
-    found.survives = Survives::process_crash;
-    found.notes.push_back(kNoAdrNote);
-  }
-  return found;
-}
-
-[[noreturn]] void throw_not_dax(const ShelfFile& file, const std::string& what) {
-  throw Error(Errc::not_dax, fmt::format("{} is {}", file.path().native(), what),
-              "leave the tier automatic, or use tier=\"block\"; if it should be persistent memory, "
-              "mount the file system with -o dax");
+  return pmem_promises({.system = system_,
+                        .environment = environment_,
+                        .domain = domain_,
+                        .is_device = is_device(),
+                        .alignment = alignment_,
+                        .unlocked = device_lock_ && !device_lock_->held(),
+                        .needs_flush = view_.granularity() != Granularity::byte});
 }
 
 }  // namespace

@@ -87,6 +87,43 @@ bool shares_blocks(int fd, std::uint64_t size_bytes) {
 
 }  // namespace
 
+std::uint64_t grown_size(const ShelfFile& file, std::uint64_t wanted, const GrowthBounds& bounds) {
+  const std::uint64_t least = round_up(wanted, kPageBytes);
+  const std::string path = file.path().native();
+  if (bounds.cap_bytes != 0 && least > bounds.cap_bytes) {
+    throw Error(Errc::full,
+                fmt::format("{} would grow to {}, and its cap is {}", path, size_text(least),
+                            size_text(bounds.cap_bytes)),
+                "open it with a larger size=, or erase tensors");
+  }
+  if (least > bounds.address_bytes) {
+    throw Error(Errc::full,
+                fmt::format("{} would grow to {}, and {} of addresses were reserved when it was "
+                            "opened",
+                            path, size_text(least), size_text(bounds.address_bytes)),
+                "close the shelf and open it again");
+  }
+  std::uint64_t most = bounds.address_bytes;
+  if (bounds.cap_bytes != 0) most = std::min(most, bounds.cap_bytes / kPageBytes * kPageBytes);
+  return std::min(round_up(wanted, bounds.step_bytes), most);
+}
+
+void check_may_grow(const ShelfFile& file, std::uint64_t now, std::uint64_t wanted,
+                    const GrowthBounds& bounds) {
+  if (!file.writable()) {
+    throw Error(Errc::read_only, fmt::format("{} is open for reading", file.path().native()),
+                "open it with mode=\"a\"");
+  }
+  if (file.kind() == FileKind::dax_device) {
+    throw Error(Errc::full,
+                fmt::format("{} has {}, and {} are needed", file.path().native(), size_text(now),
+                            size_text(wanted)),
+                "erase tensors, or make a larger namespace (ndctl create-namespace)");
+  }
+  if (bounds.cap_bytes == 0) ask_for_room({file.fd(), file.path(), now, wanted});
+  static_cast<void>(grown_size(file, wanted, bounds));
+}
+
 void add_room(const ShelfFile& file, const FileSystem& system, const Extent& extent) {
   const std::uint64_t old_size = file.size_bytes();
   const FileGrowth growth = growth_of(file, extent);

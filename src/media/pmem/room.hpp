@@ -13,6 +13,22 @@
 
 namespace tensorshelf {
 
+// How far a mapped file may grow, and in what steps.
+struct GrowthBounds {
+  std::uint64_t cap_bytes = 0;      // of the file; 0: there is none
+  std::uint64_t address_bytes = 0;  // reserved to map it at
+  std::uint64_t step_bytes = kPageBytes;
+};
+
+// What to grow to: whole steps, as far as the cap and the reserved addresses allow. Errc::full
+// where they allow less than is wanted.
+std::uint64_t grown_size(const ShelfFile& file, std::uint64_t wanted, const GrowthBounds& bounds);
+
+// Whether it can grow to that from what it is `now`, as far as is known before: Errc::read_only,
+// and Errc::full of a device, at those bounds, and where the file system has no such room.
+void check_may_grow(const ShelfFile& file, std::uint64_t now, std::uint64_t wanted,
+                    const GrowthBounds& bounds);
+
 // Grows the file so that [extent.at, extent.end()) is allocated, reads as zero and is durable. The
 // extent begins at or before the file's end; what it covers of the old file is zeroed. Throws
 // Errc::full, with the old size restored, where the file system or a quota ends.
