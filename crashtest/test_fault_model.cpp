@@ -15,181 +15,217 @@
 namespace tensorshelf::crash {
 using testing::pattern;
 
-TEST_CASE("the fault model: what may land") {
+namespace {
+
+std::vector<std::byte> three_words() { return pattern(24, 1); }
+
+}  // namespace
+
+TEST_CASE("pmem: any subset of a write's words may land, covered only when waited for") {
   Disk disk(kToyBytes);
   Log log;
-  const std::vector<std::byte> bytes = pattern(24, 1);  // three words
+  const auto bytes = three_words();
+  RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+  medium.reserve(kToyBytes);
+  medium.barrier();
+  const Ticket ticket = medium.write(0, bytes, 0);
+  REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
+  log.events.push_back(BarrierEvent{});
+  REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
+  log.events.push_back(WaitEvent{ticket.sequence});
+  log.events.push_back(BarrierEvent{});
+  REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
+}
 
-  SECTION("pmem: any subset of words, covered only when waited for") {
+TEST_CASE("behind the end of a write its page holds anything") {
+  const auto bytes = three_words();
+  for (const Personality personality : {Personality::pmem, Personality::block}) {
+    Disk fresh(kToyBytes);
+    Log events;
+    RecordingMedium medium(fresh, events, {personality, kToyBytes, {}});
+    medium.reserve(kToyBytes);
+    medium.wait(medium.write(0, bytes, 0));
+    CAPTURE(personality_name(personality));
+    REQUIRE(fresh.bytes()[23] == bytes[23]);
+    REQUIRE(fresh.bytes()[24] != std::byte{0});
+    REQUIRE(fresh.bytes()[kPageBytes - 1] != std::byte{0});
+    REQUIRE(fresh.bytes()[kPageBytes] == std::byte{0});
+  }
+}
+
+TEST_CASE("pmem: a word is whole") {
+  Disk disk(kToyBytes);
+  Log log;
+  RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+  medium.reserve(kToyBytes);
+  medium.barrier();
+  medium.store_word(8, ~0ull);
+  REQUIRE(contents(log, Personality::pmem, false, 24).size() == 2);
+}
+
+TEST_CASE("pmem: a torn word, when that bug is planted, is not whole") {
+  Disk disk(kToyBytes);
+  Log log;
+  RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {.torn_word = true}});
+  medium.reserve(kToyBytes);
+  medium.barrier();
+  medium.store_word(8, ~0ull);
+  REQUIRE(contents(log, Personality::pmem, false, 24).size() == 4);
+}
+
+TEST_CASE("block: any sector of a write may land, covered only when waited for") {
+  Disk disk(kToyBytes);
+  Log log;
+  const auto bytes = three_words();
+  RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
+  medium.reserve(kToyBytes);
+  medium.barrier();
+  const Ticket ticket = medium.write(0, bytes, 0);
+  REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+  REQUIRE(contents(log, Personality::block, true, 24).size() == 3);
+  log.events.push_back(BarrierEvent{});
+  REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+  log.events.push_back(WaitEvent{ticket.sequence});
+  log.events.push_back(BarrierEvent{});
+  REQUIRE(contents(log, Personality::block, false, 24).size() == 1);
+}
+
+TEST_CASE("block: a word's page never lands as garbage") {
+  Disk disk(kToyBytes);
+  Log log;
+  RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
+  medium.reserve(kToyBytes);
+  medium.barrier();
+  medium.store_word(8, ~0ull);
+  REQUIRE(contents(log, Personality::block, true, kPageBytes).size() == 2);
+}
+
+TEST_CASE("what a failed barrier lost does not come back with a later one") {
+  Disk disk(kToyBytes);
+  Log log;
+  const auto bytes = three_words();
+  Behaviour failing{Personality::pmem, kToyBytes, {}};
+  failing.fails_at = 3;
+  RecordingMedium medium(disk, log, failing);
+  medium.reserve(kToyBytes);
+  medium.barrier();
+  medium.write(0, bytes, 0);
+  REQUIRE_THROWS_AS(medium.barrier(), Error);
+  REQUIRE(is<FailureEvent>(log.events.back()));
+  medium.barrier();                                                  // only one fails
+  REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);  // orphans
+  medium.wait(medium.write(0, bytes, 0));  // only writing it anew makes it settle
+  medium.barrier();
+  REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
+}
+
+TEST_CASE("pmem: what a dead process left is all visible, and settles only where it is rewritten") {
+  Disk disk(kToyBytes);
+  Log log;
+  const auto bytes = three_words();
+  {
     RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
     medium.reserve(kToyBytes);
     medium.barrier();
-    const Ticket ticket = medium.write(0, bytes, 0);
-    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
-    log.events.push_back(BarrierEvent{});
-    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
-    log.events.push_back(WaitEvent{ticket.sequence});
-    log.events.push_back(BarrierEvent{});
-    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
-  }
-  SECTION("behind the end of a write its page holds anything") {
-    for (const Personality personality : {Personality::pmem, Personality::block}) {
-      Disk fresh(kToyBytes);
-      Log events;
-      RecordingMedium medium(fresh, events, {personality, kToyBytes, {}});
-      medium.reserve(kToyBytes);
-      medium.wait(medium.write(0, bytes, 0));
-      CAPTURE(personality_name(personality));
-      REQUIRE(fresh.bytes()[23] == bytes[23]);
-      REQUIRE(fresh.bytes()[24] != std::byte{0});
-      REQUIRE(fresh.bytes()[kPageBytes - 1] != std::byte{0});
-      REQUIRE(fresh.bytes()[kPageBytes] == std::byte{0});
-    }
-  }
-  SECTION("a word is whole") {
-    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
-    medium.reserve(kToyBytes);
-    medium.barrier();
-    medium.store_word(8, ~0ull);
-    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 2);
-  }
-  SECTION("a torn word, when that bug is planted, is not") {
-    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {.torn_word = true}});
-    medium.reserve(kToyBytes);
-    medium.barrier();
-    medium.store_word(8, ~0ull);
-    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 4);
-  }
-  SECTION("block: sectors, covered only when waited for") {
-    RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
-    medium.reserve(kToyBytes);
-    medium.barrier();
-    const Ticket ticket = medium.write(0, bytes, 0);
-    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
-    REQUIRE(contents(log, Personality::block, true, 24).size() == 3);
-    log.events.push_back(BarrierEvent{});
-    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
-    log.events.push_back(WaitEvent{ticket.sequence});
-    log.events.push_back(BarrierEvent{});
-    REQUIRE(contents(log, Personality::block, false, 24).size() == 1);
-  }
-  SECTION("block: a word's page never lands as garbage") {
-    RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
-    medium.reserve(kToyBytes);
-    medium.barrier();
-    medium.store_word(8, ~0ull);
-    REQUIRE(contents(log, Personality::block, true, kPageBytes).size() == 2);
-  }
-  SECTION("what a failed barrier lost does not come back with a later one") {
-    Behaviour failing{Personality::pmem, kToyBytes, {}};
-    failing.fails_at = 3;
-    RecordingMedium medium(disk, log, failing);
-    medium.reserve(kToyBytes);
-    medium.barrier();
-    medium.write(0, bytes, 0);
-    REQUIRE_THROWS_AS(medium.barrier(), Error);
-    REQUIRE(is<FailureEvent>(log.events.back()));
-    medium.barrier();                                                  // only one fails
-    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);  // orphans
-    medium.wait(medium.write(0, bytes, 0));  // only writing it anew makes it settle
-    medium.barrier();
-    REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
-  }
-  SECTION("pmem: what a dead process left is all visible, and settles only where it is rewritten") {
-    {
-      RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
-      medium.reserve(kToyBytes);
-      medium.barrier();
-      medium.write(kPageBytes, bytes, 0);
-      medium.store_word(0, 7);
-    }
-    REQUIRE(is<DeathEvent>(log.events.back()));  // nobody waited
-    REQUIRE(disk.bytes()[0] == std::byte{7});
-    REQUIRE(disk.bytes()[kPageBytes + 23] == bytes[23]);
-    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
-    const auto images = [&] {
-      return contents(log, Personality::pmem, false, kPageBytes + 24).size();
-    };
-    medium.barrier();
-    REQUIRE(images() == 16);
+    medium.write(kPageBytes, bytes, 0);
     medium.store_word(0, 7);
-    medium.barrier();
-    REQUIRE(images() == 8);
-    medium.store_word(kPageBytes, 7);
-    medium.barrier();
-    REQUIRE(images() == 4);
-    // Older bytes cannot land over settled ones.
-    medium.wait(medium.write(kPageBytes, pattern(24, 2), 0));
+  }
+  REQUIRE(is<DeathEvent>(log.events.back()));  // nobody waited
+  REQUIRE(disk.bytes()[0] == std::byte{7});
+  REQUIRE(disk.bytes()[kPageBytes + 23] == bytes[23]);
+  RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+  const auto images = [&] {
+    return contents(log, Personality::pmem, false, kPageBytes + 24).size();
+  };
+  medium.barrier();
+  REQUIRE(images() == 16);
+  medium.store_word(0, 7);
+  medium.barrier();
+  REQUIRE(images() == 8);
+  medium.store_word(kPageBytes, 7);
+  medium.barrier();
+  REQUIRE(images() == 4);
+  // Older bytes cannot land over settled ones.
+  medium.wait(medium.write(kPageBytes, pattern(24, 2), 0));
+  medium.barrier();
+  REQUIRE(images() == 1);
+}
+
+TEST_CASE("a write that failed did not happen, or a part of it did, which no barrier settles") {
+  const auto bytes = three_words();
+  struct Row {
+    Personality personality;
+    std::uint64_t fails_at;
+    std::size_t images;
+  };
+  const std::array rows = {
+      Row{Personality::pmem, 6, 1},   // it did not happen
+      Row{Personality::block, 6, 1},  //
+      Row{Personality::pmem, 7, 4},   // two words of three
+      Row{Personality::block, 7, 2},  // a sector
+      Row{Personality::pmem, 8, 8},   // all of it
+      Row{Personality::block, 8, 2},  //
+  };
+  for (const Row& row : rows) {
+    CAPTURE(personality_name(row.personality), row.fails_at);
+    Disk fresh(kToyBytes);
+    Log events;
+    Behaviour failing{row.personality, kToyBytes, {}};
+    failing.fails_at = row.fails_at;
+    RecordingMedium medium(fresh, events, failing);
+    const auto images = [&] { return contents(events, row.personality, false, 24).size(); };
+    medium.reserve(kToyBytes);
+    medium.wait(medium.write(0, bytes, 0));
+    while (events.events.size() < row.fails_at) medium.barrier();
+    REQUIRE_THROWS_AS(medium.write(0, pattern(24, 7), 0), Error);
+    REQUIRE(images() == row.images);
+    const Ticket ticket = medium.write(kPageBytes, bytes, 0);
+    medium.wait(ticket);  // of all before it too
+    medium.barrier();     // the store would make none
+    REQUIRE(images() == row.images);
+    medium.wait(medium.write(0, pattern(24, 7), 0));
     medium.barrier();
     REQUIRE(images() == 1);
   }
-  SECTION("a write that failed did not happen, or a part of it did, which no barrier settles") {
-    struct Row {
-      Personality personality;
-      std::uint64_t fails_at;
-      std::size_t images;
-    };
-    const std::array rows = {
-        Row{Personality::pmem, 6, 1},   // it did not happen
-        Row{Personality::block, 6, 1},  //
-        Row{Personality::pmem, 7, 4},   // two words of three
-        Row{Personality::block, 7, 2},  // a sector
-        Row{Personality::pmem, 8, 8},   // all of it
-        Row{Personality::block, 8, 2},  //
-    };
-    for (const Row& row : rows) {
-      CAPTURE(personality_name(row.personality), row.fails_at);
-      Disk fresh(kToyBytes);
-      Log events;
-      Behaviour failing{row.personality, kToyBytes, {}};
-      failing.fails_at = row.fails_at;
-      RecordingMedium medium(fresh, events, failing);
-      const auto images = [&] { return contents(events, row.personality, false, 24).size(); };
-      medium.reserve(kToyBytes);
-      medium.wait(medium.write(0, bytes, 0));
-      while (events.events.size() < row.fails_at) medium.barrier();
-      REQUIRE_THROWS_AS(medium.write(0, pattern(24, 7), 0), Error);
-      REQUIRE(images() == row.images);
-      const Ticket ticket = medium.write(kPageBytes, bytes, 0);
-      medium.wait(ticket);  // of all before it too
-      medium.barrier();     // the store would make none
-      REQUIRE(images() == row.images);
-      medium.wait(medium.write(0, pattern(24, 7), 0));
-      medium.barrier();
-      REQUIRE(images() == 1);
-    }
-  }
-  SECTION("nor does one that failed settle those before it") {
-    Behaviour failing{Personality::block, kToyBytes, {}};
-    failing.fails_at = 3;
-    RecordingMedium medium(disk, log, failing);
+}
+
+TEST_CASE("block: a write that failed settles none of those before it") {
+  Disk disk(kToyBytes);
+  Log log;
+  const auto bytes = three_words();
+  Behaviour failing{Personality::block, kToyBytes, {}};
+  failing.fails_at = 3;
+  RecordingMedium medium(disk, log, failing);
+  medium.reserve(kToyBytes);
+  medium.barrier();
+  medium.write(0, bytes, 0);
+  REQUIRE_THROWS_AS(medium.write(0, pattern(24, 7), 0), Error);
+  REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+}
+
+TEST_CASE("a word that failed was stored or not, and no barrier settles which") {
+  for (const std::uint64_t fails_at : {3, 4}) {
+    CAPTURE(fails_at);
+    Disk fresh(kToyBytes);
+    Log events;
+    Behaviour failing{Personality::pmem, kToyBytes, {}};
+    failing.fails_at = fails_at;
+    RecordingMedium medium(fresh, events, failing);
     medium.reserve(kToyBytes);
+    while (events.events.size() < fails_at) medium.barrier();
+    REQUIRE_THROWS_AS(medium.store_word(8, 7), Error);
     medium.barrier();
-    medium.write(0, bytes, 0);
-    REQUIRE_THROWS_AS(medium.write(0, pattern(24, 7), 0), Error);
-    REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
+    const std::size_t images = fails_at == 3 ? 1 : 2;
+    REQUIRE(contents(events, Personality::pmem, false, 24).size() == images);
   }
-  SECTION("a word that failed was stored or not, and no barrier settles which") {
-    for (const std::uint64_t fails_at : {3, 4}) {
-      CAPTURE(fails_at);
-      Disk fresh(kToyBytes);
-      Log events;
-      Behaviour failing{Personality::pmem, kToyBytes, {}};
-      failing.fails_at = fails_at;
-      RecordingMedium medium(fresh, events, failing);
-      medium.reserve(kToyBytes);
-      while (events.events.size() < fails_at) medium.barrier();
-      REQUIRE_THROWS_AS(medium.store_word(8, 7), Error);
-      medium.barrier();
-      const std::size_t images = fails_at == 3 ? 1 : 2;
-      REQUIRE(contents(events, Personality::pmem, false, 24).size() == images);
-    }
-  }
-  SECTION("growth is undone until the barrier") {
-    RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
-    medium.reserve(kPageBytes);
-    REQUIRE(contents(log, Personality::pmem, false, 8).size() == 2);
-  }
+}
+
+TEST_CASE("growth is undone until the barrier") {
+  Disk disk(kToyBytes);
+  Log log;
+  RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
+  medium.reserve(kPageBytes);
+  REQUIRE(contents(log, Personality::pmem, false, 8).size() == 2);
 }
 
 namespace {

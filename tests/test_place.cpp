@@ -137,112 +137,135 @@ TEST_CASE("publish: who cannot keep the group lets no other group read instead")
   CHECK(mode_of(path) == 0644);  // the group's right to write is gone with the group
 }
 
-TEST_CASE("persist: a file that lost its name is said to be gone, and nothing else is lost") {
-  const scratch::Directory dir(
-      GENERATE(as<std::string>{}, "/dev/shm", fs::temp_directory_path().native()));
-  const fs::path path = dir / "a day's run.shelf";  // as it stands no word of a command
-  const fs::path saved = dir / "a day's run.shelf.saved";
-  Shelf shelf = open(path);
-  put(shelf, "w", std::byte{1});
-  REQUIRE(shelf.persist(1).version == 1);
-  put(shelf, "w", std::byte{2});
+namespace {
 
-  SECTION("deleted: copied into a new shelf, or the last version by the command of the remedy") {
-    fs::remove(path);
-    for (int attempt = 0; attempt < 2; ++attempt) {
-      const auto error = error_of([&] { shelf.persist(2); });
-      REQUIRE(error);
-      CHECK(error->code() == Errc::gone);
-      CHECK(error->os_error() == ENOENT);
-      CHECK(contains(error->what(), path.native() + " was deleted"));
-      CHECK(code_of([&] { shelf.persist_async(2); }) == Errc::gone);
-    }
-    const std::string remedy = error_of([&] { shelf.persist(2); })->remedy();
-    const auto begin = remedy.find('`') + 1;
-    CHECK(::system(remedy.substr(begin, remedy.find('`', begin) - begin).c_str()) == 0);
-    CHECK(value(open(saved, Mode::update), "w") == std::byte{1});
-    CHECK(value(shelf, "w") == std::byte{2});
-    CHECK(shelf.info().version == 1);
-    CHECK(shelf.verify().damage.empty());
+// A shelf with a version, and with something written since.
+struct Run {
+  const scratch::Directory dir{
+      GENERATE(as<std::string>{}, "/dev/shm", fs::temp_directory_path().native())};
+  const fs::path path = dir / "a day's run.shelf";  // as it stands no word of a command
+  Shelf shelf = open(path);
+
+  Run() {
+    put(shelf, "w", std::byte{1});
+    REQUIRE(shelf.persist(1).version == 1);
+    put(shelf, "w", std::byte{2});
   }
-  SECTION("moved, and deleted there") {
-    fs::rename(path, dir / "moved.shelf");
-    fs::remove(dir / "moved.shelf");
-    const auto error = error_of([&] { shelf.persist(2); });
-    REQUIRE(error);
-    CHECK(contains(error->what(), (dir / "moved.shelf").native() + " was deleted"));
-    CHECK(contains(error->remedy(), "discard()"));
-    CHECK(contains(error->remedy(), "moved.shelf.saved"));
-  }
-  SECTION("another file renamed over it") {
-    scratch::put(dir / "other", "x");
-    fs::rename(dir / "other", path);
-    const auto error = error_of([&] { shelf.persist(2); });
+};
+
+}  // namespace
+
+TEST_CASE("persist: a deleted file is gone, and the command of the remedy saves the last version") {
+  Run run;
+  const fs::path saved = run.dir / "a day's run.shelf.saved";
+  fs::remove(run.path);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto error = error_of([&] { run.shelf.persist(2); });
     REQUIRE(error);
     CHECK(error->code() == Errc::gone);
-    CHECK(contains(error->what(), "another file has taken the place of " + path.native()));
-    CHECK(contains(error->remedy(), "cp /proc/"));
+    CHECK(error->os_error() == ENOENT);
+    CHECK(contains(error->what(), run.path.native() + " was deleted"));
+    CHECK(code_of([&] { run.shelf.persist_async(2); }) == Errc::gone);
   }
-  SECTION("moved, and another in its place: until it is moved back") {
-    fs::rename(path, dir / "aside");
-    scratch::put(path, "x");
-    const auto error = error_of([&] { shelf.persist(2); });
-    REQUIRE(error);
-    CHECK(error->code() == Errc::gone);
-    CHECK(contains(error->what(), "own is " + (dir / "aside").native()));
-    CHECK(contains(error->remedy(), "Move it back"));
-    fs::rename(dir / "aside", path);
-    CHECK(shelf.persist(2).version == 2);
-    shelf.close();
-    CHECK(value(open(path), "w") == std::byte{2});
+  const std::string remedy = error_of([&] { run.shelf.persist(2); })->remedy();
+  const auto begin = remedy.find('`') + 1;
+  CHECK(::system(remedy.substr(begin, remedy.find('`', begin) - begin).c_str()) == 0);
+  CHECK(value(open(saved, Mode::update), "w") == std::byte{1});
+  CHECK(value(run.shelf, "w") == std::byte{2});
+  CHECK(run.shelf.info().version == 1);
+  CHECK(run.shelf.verify().damage.empty());
+}
+
+TEST_CASE("persist: a file that was moved, and deleted there, is gone") {
+  Run run;
+  fs::rename(run.path, run.dir / "moved.shelf");
+  fs::remove(run.dir / "moved.shelf");
+  const auto error = error_of([&] { run.shelf.persist(2); });
+  REQUIRE(error);
+  CHECK(contains(error->what(), (run.dir / "moved.shelf").native() + " was deleted"));
+  CHECK(contains(error->remedy(), "discard()"));
+  CHECK(contains(error->remedy(), "moved.shelf.saved"));
+}
+
+TEST_CASE("persist: a file is gone when another was renamed over it") {
+  Run run;
+  scratch::put(run.dir / "other", "x");
+  fs::rename(run.dir / "other", run.path);
+  const auto error = error_of([&] { run.shelf.persist(2); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::gone);
+  CHECK(contains(error->what(), "another file has taken the place of " + run.path.native()));
+  CHECK(contains(error->remedy(), "cp /proc/"));
+}
+
+TEST_CASE("persist: a file is gone while another is in its place, until it is moved back") {
+  Run run;
+  fs::rename(run.path, run.dir / "aside");
+  scratch::put(run.path, "x");
+  const auto error = error_of([&] { run.shelf.persist(2); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::gone);
+  CHECK(contains(error->what(), "own is " + (run.dir / "aside").native()));
+  CHECK(contains(error->remedy(), "Move it back"));
+  fs::rename(run.dir / "aside", run.path);
+  CHECK(run.shelf.persist(2).version == 2);
+  run.shelf.close();
+  CHECK(value(open(run.path), "w") == std::byte{2});
+}
+
+TEST_CASE("persist: a file that lay there for long is gone, too, while another is in its place") {
+  Run run;
+  const auto age = [&] {
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    struct stat node {};
+    if (::stat(run.path.c_str(), &node) != 0) return 1000L;
+    const timespec changed = node.st_ctim;
+    return (now.tv_sec - changed.tv_sec) * 1000 + (now.tv_nsec - changed.tv_nsec) / 1'000'000;
+  };
+  while (age() < 300) {
   }
-  SECTION("moved, and another in its place, after it lay there for long") {
-    const auto age = [&] {
-      timespec now{};
-      ::clock_gettime(CLOCK_REALTIME, &now);
-      struct stat node {};
-      if (::stat(path.c_str(), &node) != 0) return 1000L;
-      const timespec changed = node.st_ctim;
-      return (now.tv_sec - changed.tv_sec) * 1000 + (now.tv_nsec - changed.tv_nsec) / 1'000'000;
-    };
-    while (age() < 300) {
-    }
-    CHECK(shelf.persist(2).version == 2);
-    CHECK(shelf.persist(3).version == 3);
-    fs::rename(path, dir / "aside");
-    scratch::put(path, "x");
-    CHECK(code_of([&] { shelf.persist(4); }) == Errc::gone);
-  }
-  SECTION("its directory was moved, and another put in its place: until that is undone") {
-    const fs::path runs = dir / "runs";
-    fs::create_directory(runs);
-    Shelf moved = open(runs / "run.shelf");
-    for (std::uint64_t step = 1; step <= 3; ++step) moved.persist(step);
-    fs::rename(runs, dir / "aside");
-    fs::create_directory(runs);
-    open(runs / "run.shelf").persist(77);
-    const auto error = error_of([&] { moved.persist(4); });
-    REQUIRE(error);
-    CHECK(error->code() == Errc::gone);
-    CHECK(contains(error->what(), "another file has taken the place of"));
-    CHECK(contains(error->what(), "own is " + (dir / "aside/run.shelf").native()));
-    fs::remove_all(runs);
-    fs::rename(dir / "aside", runs);
-    CHECK(moved.persist(4).version == 4);
-    moved.close();
-    CHECK(open(runs / "run.shelf").info().step == 4U);
-  }
-  SECTION("renamed over, with a second name left") {
-    fs::create_hard_link(path, dir / "second");
-    scratch::put(dir / "other", "x");
-    fs::rename(dir / "other", path);
-    CHECK(code_of([&] { shelf.persist(2); }) == Errc::gone);
-  }
-  SECTION("close() and what comes after it do not ask") {
-    fs::remove(path);
-    shelf.close();
-    CHECK(code_of([&] { shelf.persist(2); }) == Errc::closed);
-  }
+  CHECK(run.shelf.persist(2).version == 2);
+  CHECK(run.shelf.persist(3).version == 3);
+  fs::rename(run.path, run.dir / "aside");
+  scratch::put(run.path, "x");
+  CHECK(code_of([&] { run.shelf.persist(4); }) == Errc::gone);
+}
+
+TEST_CASE("persist: a file is gone while another directory is in the place of its own") {
+  Run run;
+  const fs::path runs = run.dir / "runs";
+  fs::create_directory(runs);
+  Shelf moved = open(runs / "run.shelf");
+  for (std::uint64_t step = 1; step <= 3; ++step) moved.persist(step);
+  fs::rename(runs, run.dir / "aside");
+  fs::create_directory(runs);
+  open(runs / "run.shelf").persist(77);
+  const auto error = error_of([&] { moved.persist(4); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::gone);
+  CHECK(contains(error->what(), "another file has taken the place of"));
+  CHECK(contains(error->what(), "own is " + (run.dir / "aside/run.shelf").native()));
+  fs::remove_all(runs);
+  fs::rename(run.dir / "aside", runs);
+  CHECK(moved.persist(4).version == 4);
+  moved.close();
+  CHECK(open(runs / "run.shelf").info().step == 4U);
+}
+
+TEST_CASE("persist: a file that was renamed over is gone, though it has a second name left") {
+  Run run;
+  fs::create_hard_link(run.path, run.dir / "second");
+  scratch::put(run.dir / "other", "x");
+  fs::rename(run.dir / "other", run.path);
+  CHECK(code_of([&] { run.shelf.persist(2); }) == Errc::gone);
+}
+
+TEST_CASE("close: neither it nor what comes after it asks for the name of the file") {
+  Run run;
+  fs::remove(run.path);
+  run.shelf.close();
+  CHECK(code_of([&] { run.shelf.persist(2); }) == Errc::closed);
 }
 
 TEST_CASE("persist: in whatever way a file was opened, that its name is lost is told") {

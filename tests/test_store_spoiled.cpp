@@ -9,97 +9,131 @@
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
 
-TEST_CASE("a tensor whose value of the same attempt was overwritten is spoiled") {
-  Rig rig;
-  TensorRef other = make(rig.shelf, "other", 100);
-  other.write(pattern(100, 1));
-  const bool whole_before = GENERATE(true, false);
-  if (whole_before) rig.w.write(pattern(kKeptBytes, 2));
-  if (!whole_before) rig.w.write(pattern(30, 2), 2 * kMiB - 10);
-  assign_and_let_go(rig.w, pattern(40, 3), 2 * kMiB - 5);
+namespace {
 
-  const auto refused = [&](const std::function<void()>& call) {
-    const auto error = error_of(call);
-    return error && error->code() == Errc::spoiled && contains(error->what(), "'w'") &&
-           contains(error->remedy(), "discard()");
-  };
+// The tensor has a value of the attempt, and an assignment over it was let go.
+struct Spoiled : Rig {
+  TensorRef other = make(shelf, "other", 100);
+
+  Spoiled() {
+    other.write(pattern(100, 1));
+    const bool whole_before = GENERATE(true, false);
+    if (whole_before) w.write(pattern(kKeptBytes, 2));
+    if (!whole_before) w.write(pattern(30, 2), 2 * kMiB - 10);
+    assign_and_let_go(w, pattern(40, 3), 2 * kMiB - 5);
+  }
+  void spoil_again() {
+    w.write(pattern(kMiB, 4));  // not all of it
+    assign_and_let_go(w, pattern(kKeptBytes, 4));
+  }
+};
+
+bool refused(const std::function<void()>& call) {
+  const auto error = error_of(call);
+  return error && error->code() == Errc::spoiled && contains(error->what(), "'w'") &&
+         contains(error->remedy(), "discard()");
+}
+
+}  // namespace
+
+TEST_CASE("a tensor whose value of the same attempt was overwritten is spoiled") {
+  Spoiled rig;
   CHECK(code_name(Errc::spoiled) == "tensor_spoiled");
   CHECK(refused([&] { rig.shelf.persist(2); }));
   CHECK(refused([&] { rig.shelf.persist_async(2); }));
   CHECK(refused([&] { value(rig.w); }));
   CHECK(refused([&] { rig.w.lease(); }));
   CHECK((value(rig.w, true) == rig.first));
-  CHECK((value(other) == pattern(100, 1)));
-  rig.w.write(pattern(kMiB, 4));  // not all of it
-  assign_and_let_go(rig.w, pattern(kKeptBytes, 4));
+  CHECK((value(rig.other) == pattern(100, 1)));
+  rig.spoil_again();
   CHECK(refused([&] { rig.shelf.persist(2); }));
   CHECK(rig.shelf.version() == 1);
+}
 
-  SECTION("until it is assigned whole") {
-    const auto last = pattern(kKeptBytes, 5);
-    rig.w.write(last);
-    CHECK((value(rig.w) == last));
-    rig.shelf.persist(2);
-    CHECK((value(other, true) == pattern(100, 1)));
-    rig.check_reopened(last);
+TEST_CASE("a tensor is spoiled until it is assigned whole") {
+  Spoiled rig;
+  rig.spoil_again();
+  const auto last = pattern(kKeptBytes, 5);
+  rig.w.write(last);
+  CHECK((value(rig.w) == last));
+  rig.shelf.persist(2);
+  CHECK((value(rig.other, true) == pattern(100, 1)));
+  rig.check_reopened(last);
+}
+
+TEST_CASE("a tensor is spoiled until it is assigned whole, in pieces of any order") {
+  Spoiled rig;
+  rig.spoil_again();
+  const auto last = pattern(kKeptBytes, 5);
+  {
+    Assignment assignment = rig.w.assign();
+    const std::span all(last);
+    assignment.write(all.subspan(kMiB + 3), kMiB + 3);
+    assignment.write(all.first(1000));
+    assignment.write(all.subspan(900, kMiB), 900);
+    CHECK(refused([&] { value(rig.w); }));
+    assignment.done();
   }
-  SECTION("until it is assigned whole, in pieces of any order") {
-    const auto last = pattern(kKeptBytes, 5);
-    {
-      Assignment assignment = rig.w.assign();
-      const std::span all(last);
-      assignment.write(all.subspan(kMiB + 3), kMiB + 3);
-      assignment.write(all.first(1000));
-      assignment.write(all.subspan(900, kMiB), 900);
-      CHECK(refused([&] { value(rig.w); }));
-      assignment.done();
-    }
-    CHECK((value(rig.w) == last));
-    rig.shelf.persist(2);
-    rig.check_reopened(last);
+  CHECK((value(rig.w) == last));
+  rig.shelf.persist(2);
+  rig.check_reopened(last);
+}
+
+TEST_CASE("a tensor is spoiled until it is assigned whole, in pieces that touch, the last first") {
+  Spoiled rig;
+  rig.spoil_again();
+  const auto last = pattern(kKeptBytes, 5);
+  const std::size_t middle = 2 * kMiB + 7;
+  {
+    Assignment assignment = rig.w.assign();
+    assignment.write(std::span(last).subspan(middle), middle);
+    assignment.write(std::span(last).first(middle));
+    assignment.done();
   }
-  SECTION("until it is assigned whole, in pieces that touch, the last before the first") {
-    const auto last = pattern(kKeptBytes, 5);
-    const std::size_t middle = 2 * kMiB + 7;
-    {
-      Assignment assignment = rig.w.assign();
-      assignment.write(std::span(last).subspan(middle), middle);
-      assignment.write(std::span(last).first(middle));
-      assignment.done();
-    }
-    CHECK((value(rig.w) == last));
-    rig.shelf.persist(2);
-    rig.check_reopened(last);
+  CHECK((value(rig.w) == last));
+  rig.shelf.persist(2);
+  rig.check_reopened(last);
+}
+
+TEST_CASE("a tensor is spoiled as long as a byte of it is not assigned anew") {
+  Spoiled rig;
+  rig.spoil_again();
+  const auto last = pattern(kKeptBytes, 5);
+  {
+    Assignment assignment = rig.w.assign();
+    assignment.write(std::span(last).first(kMiB));
+    assignment.write(std::span(last).subspan(kMiB + 1), kMiB + 1);
+    assignment.done();
   }
-  SECTION("unless a byte is missing") {
-    const auto last = pattern(kKeptBytes, 5);
-    {
-      Assignment assignment = rig.w.assign();
-      assignment.write(std::span(last).first(kMiB));
-      assignment.write(std::span(last).subspan(kMiB + 1), kMiB + 1);
-      assignment.done();
-    }
-    CHECK(refused([&] { rig.shelf.persist(2); }));
-  }
-  SECTION("until it is discarded") {
-    rig.shelf.discard();
-    CHECK((value(rig.w) == rig.first));
-    const auto part = pattern(40, 6);
-    rig.w.write(part, 2 * kMiB - 5);
-    rig.shelf.persist(2);
-    put(rig.first, part, 2 * kMiB - 5);
-    rig.check_reopened(rig.first);
-  }
-  SECTION("until it is erased") {
-    rig.shelf.erase("w");
-    rig.shelf.persist(2);
-    CHECK(rig.shelf.names() == std::vector<std::string>{"other"});
-  }
-  SECTION("until it is replaced") {
-    TensorRef made = rig.shelf.replace("w", DType::uint8, std::vector<std::int64_t>{10});
-    CHECK((value(made) == std::vector<std::byte>(10)));
-    rig.shelf.persist(2);
-  }
+  CHECK(refused([&] { rig.shelf.persist(2); }));
+}
+
+TEST_CASE("a tensor is spoiled until what was written is discarded") {
+  Spoiled rig;
+  rig.spoil_again();
+  rig.shelf.discard();
+  CHECK((value(rig.w) == rig.first));
+  const auto part = pattern(40, 6);
+  rig.w.write(part, 2 * kMiB - 5);
+  rig.shelf.persist(2);
+  put(rig.first, part, 2 * kMiB - 5);
+  rig.check_reopened(rig.first);
+}
+
+TEST_CASE("a spoiled tensor keeps no version back once it is erased") {
+  Spoiled rig;
+  rig.spoil_again();
+  rig.shelf.erase("w");
+  rig.shelf.persist(2);
+  CHECK(rig.shelf.names() == std::vector<std::string>{"other"});
+}
+
+TEST_CASE("a spoiled tensor keeps no version back once it is replaced") {
+  Spoiled rig;
+  rig.spoil_again();
+  TensorRef made = rig.shelf.replace("w", DType::uint8, std::vector<std::int64_t>{10});
+  CHECK((value(made) == std::vector<std::byte>(10)));
+  rig.shelf.persist(2);
 }
 
 TEST_CASE("an assignment let go over a value of its attempt and beyond it spoils the tensor") {
