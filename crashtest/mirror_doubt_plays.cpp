@@ -76,20 +76,22 @@ std::string rot_of_what_is_accepted_is_read_from_the_mirror() {
   return "";
 }
 
-// Nobody may take it for an attempt that was never prepared.
+// Nobody may take it for an attempt that was never prepared, and the mirror keeps what it has.
 std::string lost_root_of_what_is_prepared_is_told() {
   const Mirrored mirrored;
   mirrored.commit(3);
   prepare(mirrored, 4);
   lose_root(mirrored, 4);
+  const Bytes mirror = mirrored.mirror->visible;
   if (shown(mirrored.open(Mode::read)) != 3) return "the version before it cannot be read";
   try {
     mirrored.open();
     return "what was prepared is forgotten";
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
-    return "";
   }
+  const bool kept = mirrored.mirror->visible == mirror;
+  return kept ? "" : "what the mirror had of it was written over by an opening that is refused";
 }
 
 // The copy shows an attempt that was committed since; others have been opened since.

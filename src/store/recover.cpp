@@ -167,6 +167,14 @@ Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpos
   Medium& medium = *media.all;
   const auto& [head, choice, scan] = found;
   Versions named = choice.versions;
+  const Standing standing{.head = head,
+                          .scan = scan,
+                          .versions = choice.versions,
+                          .repairs = choice.repairs,
+                          .dropped = choice.dropped,
+                          .degraded = choice.degraded,
+                          .prepared = choice.prepared.has_value()};
+  if (!planted(Bug::refused_behind_filling)) check_ready(medium, seeds, standing, purpose);
   const bool fills_prepared = choice.prepared && !planted(Bug::prepared_not_filled_in);
   if (fills_prepared && choice.prepared->version) named.push_back(choice.prepared->version);
   if (const auto mirror = media.further->mirror_of_first()) {
@@ -174,10 +182,8 @@ Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpos
   }
   media.further->fill_mirrors(seeds,
                               {named, scan, choice.number(), choice.degraded, choice.mirrored});
-  const Ready ready = make_ready(medium, seeds,
-                                 {head, scan, choice.versions, choice.repairs, choice.dropped,
-                                  choice.degraded, choice.prepared.has_value()},
-                                 purpose);
+  if (planted(Bug::refused_behind_filling)) check_ready(medium, seeds, standing, purpose);
+  const Ready ready = make_ready(medium, seeds, standing, purpose);
   recovered.mark = ready.mark;
   recovered.prepared = choice.prepared;
   recovered.incarnation = ready.incarnation;

@@ -242,9 +242,10 @@ void settle_lone(Medium& medium, const format::Seeds& seeds, const RootScan& sca
   medium.barrier();  // I6: the mirror may have the only durable one, and is written next
 }
 
-namespace {
-
-void check_prepared(const Standing& standing) {
+void check_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
+                 Purpose purpose) {
+  if (purpose == Purpose::repair) return;
+  read_incarnations(medium, seeds, standing.scan, purpose);
   check_marks(standing.scan.marks);
   const bool lost = !standing.degraded && standing.scan.prepared_is_lost(standing.newest());
   if (!lost || planted(Bug::lost_attempt_forgotten)) return;
@@ -254,12 +255,9 @@ void check_prepared(const Standing& standing) {
               "Open with mode=\"r\", which shows the version before it; repair() gives it up.");
 }
 
-}  // namespace
-
 Ready make_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
                  Purpose purpose) {
   const Incarnations there = read_incarnations(medium, seeds, standing.scan, purpose);
-  if (purpose != Purpose::repair) check_prepared(standing);
   // Nobody committed yet: formatting may have failed at its last flush, and the superblocks lie in
   // a cache.
   const bool unused = standing.newest() == 0 && !planted(Bug::superblock_unrestored);

@@ -57,6 +57,13 @@ struct Ready {
   Unread unread;  // copies of the incarnation
 };
 
+// What keeps a shelf from being written to, but for a repair that was asked for: Errc::corrupt
+// where both copies are damaged of the incarnation, of the mark, or of the root of what that says
+// is prepared. For before anything is written: a mirror may have what is damaged, and is filled
+// next.
+void check_ready(Medium& medium, const format::Seeds& seeds, const Standing& standing,
+                 Purpose purpose);
+
 // Makes durable what one copy of a home tells alone, before anything else is written. It may be
 // whole in a cache alone (I12): recovery wrote it, from a mirror, and the flush failed, or it died.
 // So this is done where `mirror` shows the newest root, too. Another mirror lacks what the roots
