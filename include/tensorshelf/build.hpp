@@ -1,4 +1,4 @@
-// What this build of the library was given, and what it lacks for want of it.
+// Which optional libraries this build has, and what it does instead of each that it lacks.
 #pragma once
 
 #include <string>

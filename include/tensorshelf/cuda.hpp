@@ -80,8 +80,8 @@ struct DeviceTarget {
 // Fills the target from byte `offset` of the tensor, as TensorRef::read does: verified, and all of
 // one moment, so that assigning that tensor waits meanwhile. In pieces, as above.
 //
-// The host waits for the last of them, and not a stream: so a failure of CUDA is an error of this
-// call, and whoever uses the memory next need not wait for a stream of ours.
+// The call returns when the last piece has arrived; no stream is made to wait. So a failure of CUDA
+// is an error of this call, and whoever uses the memory next need not wait for a stream of ours.
 void read_to_device(const TensorRef& tensor, const DeviceTarget& target, std::uint64_t offset = 0);
 void read_to_device(const RetainedTensor& tensor, const DeviceTarget& target,
                     std::uint64_t offset = 0);

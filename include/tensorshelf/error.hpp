@@ -37,7 +37,8 @@ enum class Errc {
   spoiled,      // an assignment that failed had overwritten a value that was not persisted yet
   torn,         // a source of a save changed while it was copied
   pinned,       // a reader elsewhere, or this very thread, holds the version whose slot is needed
-  medium_missing,  // a medium beside the first is not there, is another's, or an older copy
+  medium_missing,  // a medium beside the first is not there, is another shelf's, or an older
+                   // copy; or the first is an older copy
   gone,            // a commit: the file was deleted, or another has its name now
   stale,           // the version is no longer retained: its writer has gone on
   io,              // the operating system failed a read, a write or a barrier, or CUDA a copy

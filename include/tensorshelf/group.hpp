@@ -38,8 +38,8 @@ struct Epoch {
   friend auto operator<=>(const Epoch&, const Epoch&) = default;
 };
 
-// The generation of a new start of a job, larger than all that its shelves have seen, up to `seen`.
-// Its lower half is `random`, so that two starts differ even where the first left no trace.
+// The generation of a new start of a job: larger than `seen`, the largest that its shelves have
+// seen. Its lower half is `random`, so that two starts differ even where the first left no trace.
 // Errc::full where the upper half cannot count further.
 std::uint64_t next_generation(std::uint64_t seen, std::uint32_t random);
 
@@ -59,7 +59,7 @@ std::string encode(const GroupMessage& message);
 // Errc::corrupt for bytes that encode() does not give.
 GroupMessage decode_group_message(std::string_view bytes);
 
-// XXH3-64 of bytes that ranks send to each other; the seed is that of what came before, or 0.
+// XXH3-64 of bytes that ranks send to each other. `seed`: the checksum of what came before, or 0.
 std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed);
 
 // What a rank has to do with its part.

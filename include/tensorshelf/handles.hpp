@@ -46,8 +46,8 @@ class TensorRef {
   // Errc::unknown_name. Its committed value can be read until the next persist().
   bool is_gone() const;
 
-  // An assignment of one write: stages all of `bytes` at byte `offset` of the tensor. They are
-  // copied and hashed when it returns, so the source may change, and durable with the next
+  // An assignment of one write: stages all of `bytes` at byte `offset` of the tensor. When it
+  // returns they are copied and hashed, and the source may change; they are durable with the next
   // persist(). Throws Errc::layout past the end.
   void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
   // Begins an assignment of any number of writes.

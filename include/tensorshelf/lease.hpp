@@ -8,10 +8,10 @@
 
 namespace tensorshelf {
 
-// Read-only bytes of one tensor: the slot itself, or a copy. They are the slot on mapped media,
-// where the tensor is placed whole; of a shelf that is open for reading only those of a version
-// that Shelf::pin() holds. No write touches that slot while the Lease lives: one that needs it
-// throws Errc::leased; a writer in another process waits, and then throws Errc::pinned.
+// Read-only bytes of one tensor: the slot itself, or a copy. On mapped media, where the tensor is
+// placed whole, they are the slot. Of a shelf that is open for reading they are that only while
+// Shelf::pin() holds the version. No write touches that slot while the Lease lives: one that needs
+// it throws Errc::leased; a writer in another process waits, and then throws Errc::pinned.
 class Lease {
  public:
   std::span<const std::byte> bytes() const { return bytes_; }

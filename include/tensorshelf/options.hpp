@@ -15,7 +15,8 @@
 namespace tensorshelf {
 
 enum class Mode {
-  read,     // "r":  must exist; nothing is written, no lock is taken but by Shelf::pin()
+  read,     // "r":  must exist; nothing is written, no lock is taken but by Shelf::pin() (a pool
+            //       is open once at a time, in this mode too)
   update,   // "r+": must exist
   append,   // "a":  opened, or created where there is none, or a file of 0 bytes
   replace,  // "w":  a new shelf, in place of any there was
@@ -25,8 +26,9 @@ enum class Mode {
 // What OpenOptions::tier may be: "auto", and the name of each medium that can be asked for.
 std::vector<std::string> tiers();
 
-// When chunk checksums are checked: never, when a chunk is read (the default; on a mapped medium
-// that is open for writing, when it is first read), or all at open. Metadata is always checked.
+// When chunk checksums are checked. never: not at all. on_load: when a chunk is read (the default;
+// on a mapped medium that is open for writing, when it is first read). on_open: all of them, by
+// open(). Metadata is always checked.
 enum class Verify { never, on_load, on_open };
 
 // What a writer does where it needs a slot of a version that a reader elsewhere holds (Shelf::pin()
@@ -128,8 +130,9 @@ struct OpenOptions {
   // - Nothing is written: Shelf::heal() restores it, unless an assignment has taken the slot that
   //   has the sound bytes by then. Not stored.
   // - Of no effect where checksums are not checked (Verify::never), on what Verify::on_open finds,
-  //   on leases in place, which can only show the slot, on snapshots, and where a change needs the
-  //   rest of a chunk or of a tensor.
+  //   on leases in place, which can only show the slot, on snapshot(), resize() and move(), and on
+  //   a chunk of which a write changes a part. What a commit or compact() copies from slot to slot
+  //   is healed as a read is.
   bool heal = false;
   // Of a writer, and not stored. After pin_timeout Errc::pinned, which names the reader, ends the
   // wait:

@@ -31,9 +31,9 @@
 //     eager, the others               save()              save()
 //
 // Work that `stream` is given later may change eager sources at once, and lazy ones when the save
-// is staged. Of lazy sources on a device every n-th chunk is compared, as above. A line is compared
-// of 16 sources of each stream alone, of others in the next save; the stream copies these lines
-// before what it is given later.
+// is staged. Of lazy sources on a device every n-th chunk is compared, as above. In one save
+// a line is compared of at most 16 sources of each stream; the next saves take the others. The
+// stream copies these lines before what it is given later.
 //
 // A save is like a transaction. Until it is launched,
 //
@@ -160,10 +160,10 @@ struct PipelineStats {
   std::uint64_t torn = 0;
 };
 
-// Destroying it waits for what is being staged. Why that failed, where nobody has heard it, the
-// shelf's next call throws, or its close(). Within an assignment of the same thread it would wait
-// for ever; close() refuses that.
-// A forked child may only close or destroy it, which does nothing.
+// Destroying it waits for what is being staged. Where that fails and nobody has heard it, the
+// shelf's next call, or its close(), throws why. Within an assignment of the same thread it would
+// wait for ever; close() refuses that. A forked child may only close or destroy it, which does
+// nothing.
 class Pipeline {
  public:
   // Errc::bad_argument for options that cannot be. The shelf may be moved from: the pipeline stays

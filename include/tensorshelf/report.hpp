@@ -58,8 +58,8 @@ struct CompactReport {
   std::uint64_t bytes_copied = 0;  // of values that nobody assigned: read, checked and written anew
   std::vector<std::string> damaged;  // tensors that stay where they are: verify() tells of what
   // False: somebody held a version that reaches further, or a mirror could not be made shorter. The
-  // room is free, and those files keep their length until compact() is called again. (A mirror's is
-  // then cut in this opening, or where more is to be cut.)
+  // room is free, and those files keep their length until compact() is called again. (A mirror's
+  // file is cut by that call only in this same opening, or when there is more to cut.)
   bool files_cut = true;
 };
 
@@ -68,8 +68,8 @@ struct Commit {
   std::optional<std::uint64_t> step;
   std::uint64_t data_bytes = 0;      // tensor bytes staged for this version
   std::uint64_t metadata_bytes = 0;  // manifest pages and roots
-  double seconds = 0;  // inside persist(), without the staging before it; of a commit by another
-                       // call, which may not wait for it, from times.sealing to times.durable
+  double seconds = 0;  // of persist(), without the staging before it; of any other commit, from
+                       // times.sealing to times.durable
   CommitTimes times = {};
 };
 

@@ -43,6 +43,10 @@ enum class Decision { commit, abandon };
 
 class Shelf {
  public:
+  // Opens the shelf, or makes it, as options.mode says. Opening is recovering: what it found is
+  // info().recovery. Throws Errc::not_found, exists, not_a_shelf, truncated, newer_format, busy,
+  // corrupt, medium_missing, read_only, not_dax, unsupported, pinned, full, stale, bad_argument or
+  // io.
   static Shelf open(const std::filesystem::path& path, const OpenOptions& options = {});
 
   // The same on a medium of one's own (tests, simulators). format() makes an empty shelf at
@@ -121,11 +125,12 @@ class Shelf {
   // allows: after tensors were erased, above all. A device or a pool keeps its size, and has its
   // free room in one piece then.
   // - Other threads go on meanwhile. What they assign moves by itself, with their commits; what
-  //   nobody assigns is copied, a chunk at a time. Handles, leases and older versions stay.
+  //   nobody assigns is copied, a chunk at a time. Handles and leases stay. Its own commits take
+  //   the place of the older versions that `keep` had, as any commits do.
   // - Where nobody has changed anything it commits by itself, with the step as it is. Else it waits
   //   for whoever has to commit, for `patience` at most: then Errc::uncommitted.
-  // - It takes about as many commits more than the moving does as a tensor has slots: a place is
-  //   free when the last version that has it is gone. What leases, pins and snapshots hold stays
+  // - When all is moved it commits about as often again as a tensor has slots, for a place is free
+  //   only when the last version that has it is gone. What leases, pins and snapshots hold stays
   //   where it is.
   // Errc::bad_argument for a patience that is negative or no number; Errc::io where the system does
   // not make a medium shorter, which goes on as it is; else errors as persist(). What was moved
@@ -148,8 +153,8 @@ class Shelf {
   // - Later writes go into the version after it. A write waits only where it needs a slot of a
   //   version that is on its way.
   // - Where `in_flight` versions are on their way already, it waits for the first of them.
-  // - Where the rest of a tensor that is placed whole is damaged, it throws itself: nothing was
-  //   committed then, and nothing is lost.
+  // - Where a tensor that is placed whole is damaged in what was not assigned, the call itself
+  //   throws: nothing was committed then, and nothing is lost.
   // - What fails later is thrown by the future, and by the next call that changes or closes the
   //   shelf. Where there is no such call, OpenOptions::on_unheard hears of it.
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step = {});
@@ -273,10 +278,11 @@ class Shelf {
   //     the shelf was salvaged                    Errc::unsupported
   //
   // Where it throws, what is shown stays.
-  // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name. So may
-  //   handles of others, where a version was lost; or where that cannot be told, because the
-  //   version that was shown is no longer retained, and the writer has opened the shelf anew since,
-  //   and renamed or moved tensors.
+  // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name. Handles
+  // of
+  //   other tensors may throw it, too, where a version was lost. They may also where nobody can
+  //   tell whether one was: the version shown before is no longer retained, and the writer has
+  //   reopened the shelf and renamed or moved tensors since.
   // - What other threads read meanwhile is of the one version or the other, tensor by tensor: where
   //   several must be of one version, read them through at().
   // - Where there is nothing new, it costs a look at the version words. Else the changed pages of
