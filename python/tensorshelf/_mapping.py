@@ -55,7 +55,7 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         """Gives the name a new layout and value; the old tensor stays durable until persist().
 
         Handles of the old tensor stop working. Takes effect whole or not at all: a value that has
-        to be converted, or fetched from a device, is first, in memory of its own. Raises
+        to be converted, or fetched from a device, is that before, in memory of its own. Raises
         UnknownName, ShelfFull or LayoutError.
         """
         _refuse_overtaken(value)

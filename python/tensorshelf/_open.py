@@ -99,9 +99,10 @@ def open(
               with the right checksum, in place of raising CorruptError; with mode="r" too. (From
               the mirror of its medium, where there is one, it is read in any case.) Nothing
               is written: ``verify(repair=True)`` restores it. ``stats()`` counts it:
-              "chunks_healed". Not for what ``numpy(copy=False)`` shows in place, for what
-              verify="open" finds, and for what changes part of a tensor, moves, resizes or copies
-              it. An assignment may take the slot that has the sound bytes: repair before it.
+              "chunks_healed". Not for what ``numpy(copy=False)`` shows in place, nor for what
+              verify="open" finds, nor for ``move()``, ``resize()`` and ``snapshot()``, nor for a
+              chunk of which a part is assigned. An assignment may take the slot that has the sound
+              bytes: repair before it.
     salvage   True, with mode="r": where damage keeps the shelf from opening, opens the newest
               version whose metadata is whole. What of it is damaged raises CorruptError when read;
               ``info().recovery`` says what is lost. See ``repair()`` for how to write again.
@@ -149,7 +150,7 @@ def open(
 
     Raises ShelfNotFound, ShelfExists, NotAShelf, TruncatedError, FormatTooNew, ShelfBusy,
     CorruptError, MediumMissing, ReadOnlyError, NotDaxError, UnsupportedError, PinnedError,
-    BadArgument or IoError.
+    ShelfFull, BadArgument or IoError; with mode "r" StaleError where the writer is always faster.
     """
     native_mode = choice("mode", mode, _MODES)
     options = new_options(size, tier, block, keep, in_flight, placement, threads)

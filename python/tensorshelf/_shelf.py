@@ -140,12 +140,12 @@ class Shelf(Versioned):
 
         Tensors and arrays are filled, models, optimizers, generators and whatever has
         ``load_state_dict()`` are given theirs, in tuples too; other values are replaced; an
-        empty dict, and a list that holds only such values, get all that was saved. Keys that only
-        one of the two has raise KeyMismatch, with nothing changed; ``strict=False`` loads the rest.
-        (Where ``autosave()``'s loaders were need not be given.) Shapes must be the same
-        (LayoutError). Where a checksum fails (CorruptError), some tensors hold new values and
-        others old ones. ``rename`` and ``progress`` are as for ``load()``; names are those of the
-        saved state.
+        empty dict gets all that was saved, and so does a list without tensors, arrays or objects.
+        Keys that only one of the two has raise KeyMismatch, with nothing changed; ``strict=False``
+        loads the rest. (The entry in which ``autosave()`` keeps where its loaders were may be left
+        out.) Shapes must be the same (LayoutError). Where a checksum fails (CorruptError), some
+        tensors hold new values and others old ones. ``rename`` and ``progress`` are as for
+        ``load()``; names are those of the saved state.
         """
         with reporter(progress, "loading") as report:
             return _fill.load_into(
@@ -198,7 +198,7 @@ class Shelf(Versioned):
         every     steps between two saves; "auto" chooses by what they cost and ``mtbi``, the mean
                   time between interruptions in seconds (``ts.plan`` is the formula)
         on_busy   "skip" leaves a save out while the one before is on its way, and counts it in
-                  ``auto.skipped``; "wait" waits, with ``in_flight`` of them on their way
+                  ``auto.skipped``; "wait" waits while ``in_flight`` saves are on their way
         on_error  "warn" logs what failed, and the run goes on unsaved
         signals   that wait for the save on its way, ``deadline`` seconds at most, before they do
                   what they did without this; only where the main thread calls
@@ -207,9 +207,8 @@ class Shelf(Versioned):
                   None refuses to save there, False leaves them out
         pipeline  options of the threads that copy: ``nice`` (0 to 19), ``cpus`` that they keep to,
                   ``workers`` (1; where CUDA is in use half of the cores, or as many as ``cpus``,
-                  and 8 at most),
-                  ``bytes_per_second`` while nobody waits, and ``check_one_in``: one of so many
-                  copied chunks is compared once more (1: each); and ``trace`` for
+                  and 8 at most), ``bytes_per_second`` while nobody waits, and ``check_one_in``:
+                  one of so many copied chunks is compared once more (1: each); and ``trace`` for
                   ``auto.write_trace()`` to tell of each tensor
         group     ranks that save together: a version is committed when all have theirs. Each rank
                   has a shelf of its own, saves the same steps, and calls ``resume()`` first. With

@@ -131,10 +131,10 @@ class Versioned(Roomy):
 
         With mode "r" the writer, in whatever process, is told: it does not write over that version,
         goes on in its other slots, and where it has none to spare, waits for the reader
-        (``open(on_pin=, pin_timeout=)``). ``in_flight=`` of one more for each reader that holds a
-        version leaves it one to spare. On a mapped medium ``held["x"].numpy(copy=False)`` is the
-        slot itself. A process that dies lets go. Without ``version`` the shelf goes on to the
-        newest first, as by ``refresh()``.
+        (``open(on_pin=, pin_timeout=)``). Give the shelf one more ``in_flight=`` for each reader
+        that holds a version: then the writer has a slot to spare. On a mapped medium
+        ``held["x"].numpy(copy=False)`` is the slot itself. A process that dies lets go. Without
+        ``version`` the shelf goes on to the newest first, as by ``refresh()``.
 
         With other modes this shelf's own assignments that need one of the version's slots wait
         until it is let go, and so does a ``persist()`` for which no slot is left. The thread that
@@ -164,8 +164,9 @@ class Versioned(Roomy):
         one: True as well, and earlier handles raise UnknownName.
 
         Raises CorruptError where a newer version may be there and cannot be opened, ShelfGone where
-        the file was deleted or replaced, and UnsupportedError with ``salvage=True`` where a version
-        is lost; what is shown then stays.
+        the file was deleted or replaced, StaleError where the writer is always faster, or a medium
+        was exchanged, and UnsupportedError with ``salvage=True`` where a version is lost; what is
+        shown then stays.
         """
         return self._core.refresh()
 
@@ -289,8 +290,8 @@ class Versioned(Roomy):
             ...
             scrub.report()  # passes, bytes, what is damaged
 
-        bytes_per_second  the most that is read, or text such as "20MiB"; in chunks of 1 MiB; of
-                          mirrors as much again
+        bytes_per_second  the most that is read in a second: bytes, or text such as "20MiB", in
+                          chunks of 1 MiB. Mirrors are read besides, as much again
         repair            True restores what is healable after each pass, as
                           ``verify(repair=True)``: a version of its own. While something is changed
                           and not persisted it waits, a minute at most, and tries again in the next

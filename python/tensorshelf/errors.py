@@ -287,7 +287,9 @@ class PinnedError(ShelfError, TimeoutError):
 
 
 class MediumMissing(ShelfError, FileNotFoundError):
-    """A medium beside the first is not there, is another shelf's, or an older copy."""
+    """A medium beside the first is not there, is another shelf's, or an older copy; or the first is
+    an older copy.
+    """
 
     code = "medium_missing"
     default_errno = _errno.ENOENT
