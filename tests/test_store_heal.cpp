@@ -479,6 +479,29 @@ TEST_CASE("a shelf that is opened to heal reads a damaged chunk from another slo
   }
 }
 
+TEST_CASE("a commit copies on what another slot has, of a shelf that is opened to heal") {
+  const Twice twice({0, 1, GENERATE(true, false), Placement::whole});
+  {
+    const Shelf shelf = twice.kept.open();
+    twice.rot(shelf, 1);
+  }
+  const bool heal = GENERATE(true, false);
+  CAPTURE(heal);
+  OpenOptions options = twice.kept.options(Mode::update);
+  options.heal = heal;
+  Shelf shelf = twice.kept.open(options);
+  TensorRef w = *shelf.find("w");
+  const Bytes first = pattern(kMiB, 5);
+  w.write(first);
+  const auto error = error_of([&] { shelf.persist(3); });
+  CHECK(error.has_value() == !heal);
+  if (error) return;
+  Bytes expected = twice.value;
+  std::copy(first.begin(), first.end(), expected.begin());
+  CHECK((value(w, true) == expected));
+  CHECK(shelf.verify().damage.empty());
+}
+
 TEST_CASE("what no slot has stays an error of a shelf that is opened to heal") {
   const Twice twice(shape_of_two());
   OpenOptions options = twice.kept.options();

@@ -8,6 +8,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/check.hpp"
 #include "base/planted.hpp"
 #include "store/elsewhere.hpp"
 #include "store/stager.hpp"
@@ -44,7 +45,9 @@ void Stager::copy_forward(StoredTensor& tensor, unsigned slot, std::uint64_t chu
     const bool healed =
         !planted(Bug::forward_not_healed) && read_healed(state_, error, recorded, chunk_scratch());
     if (!healed) throw;
-    put_chunk(state_, tensor, slot, chunk, chunk_scratch().first(recorded.size_bytes()));
+    const auto whole = chunk_scratch().first(recorded.size_bytes());
+    const std::uint64_t checksum = put_chunk(state_, tensor, slot, chunk, whole);
+    TENSORSHELF_ASSERT(checksum == now.checksum);  // nobody else has that memory
   }
   if (tensor.whole()) tensor.label(slot, chunk) = format::chunk_version(now);
   state_.counters.forward += tensor.chunk_bytes(chunk);

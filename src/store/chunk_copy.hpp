@@ -33,8 +33,8 @@ class ChunkCopy {
 };
 
 // One, by this thread, which holds the tensor's mutex. Returns its checksum.
-std::uint64_t put_chunk(State& state, StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                        std::span<const std::byte> bytes);
+[[nodiscard]] std::uint64_t put_chunk(State& state, StoredTensor& tensor, unsigned slot,
+                                      std::uint64_t chunk, std::span<const std::byte> bytes);
 
 // Runs them all, by so many threads side by side, and returns when all have ended. The others hold
 // no lock and look at nothing of the tensor but where it lies.

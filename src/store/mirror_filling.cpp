@@ -129,10 +129,6 @@ class Filling {
   std::uint64_t bytes_written_ = 0;
 };
 
-}  // namespace
-
-namespace {
-
 // Of the medium, by what its versions span.
 std::uint64_t end_of(const Versions& versions, unsigned medium) {
   std::uint64_t end = head_bytes(medium);
