@@ -126,7 +126,7 @@ def test_what_was_not_saved_is_told_once_though_it_is_closed_twice(
     auto.step(1)
     for _ in range(2):
         auto.close()
-    assert caplog.text.count("step 1 was the last") == 1
+    assert caplog.text.count("nothing is saved, and step 1 was the last") == 1
 
 
 def test_steps_that_were_not_saved_are_told_where_the_shelf_is_closed_alone(

@@ -234,6 +234,7 @@ def test_what_gives_no_tensor_names_what_would(shelf: ts.Shelf) -> None:
     moment = datetime.datetime(2026, 1, 2, 3, 4)
     cases: list[tuple[Any, str]] = [
         ((i for i in range(3)), r"a generator cannot be stored as a tensor\. .*list\(value\)"),
+        (None, r"a NoneType cannot be stored as a tensor\. .*save\(\)"),
         (map(int, "12"), r"a map cannot .*list\(value\)"),
         ({1: 2}.values(), r"a dict_values cannot .*list\(value\)"),
         (moment, r"a datetime cannot .*value\.timestamp\(\)"),

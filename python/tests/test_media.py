@@ -6,6 +6,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,6 +137,13 @@ def test_one_tensor_is_placed_by_call(shelf_path: Path, part: Path) -> None:
             with pytest.raises(ts.BadArgument):
                 shelf.create("x", 10, on=wrong)  # type: ignore[arg-type]
         assert list(shelf) == ["both", "w"]
+
+
+@pytest.mark.parametrize("given", [{"also": ""}, {"also": [b""]}, {"mirror": ""}])
+def test_a_path_that_is_empty_is_no_medium(shelf_path: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(ts.BadArgument, match="path is empty"):
+        ts.open(shelf_path, **given)
+    assert not shelf_path.exists()
 
 
 def test_who_fails_to_place_creates_nothing(shelf_path: Path, part: Path) -> None:
