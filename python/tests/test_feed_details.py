@@ -172,7 +172,7 @@ def test_an_optimizer_of_other_parameters_besides_is_told_too(
     auto = shelf.autosave(model=model, optimizer=momentum(model))
     other = torch.optim.Adam([*model.parameters(), nn.Parameter(torch.ones(1))], 0.1)
     plain(lambda: model(torch.randn(4, 8)).square().mean(), other)
-    assert "a Adam steps parameters" in caplog.text
+    assert "an optimizer (Adam) steps parameters" in caplog.text
     auto.close()
 
 
@@ -183,7 +183,7 @@ def test_each_kind_of_optimizer_that_is_not_saved_is_told_once(
     auto = shelf.autosave(model=model, optimizer=momentum(model))
     for make in (torch.optim.Adam, torch.optim.RMSprop, torch.optim.Adam):
         plain(lambda: model(torch.randn(4, 8)).square().mean(), make(model.parameters()))
-    assert [record.getMessage().split()[2] for record in caplog.records] == ["Adam", "RMSprop"]
+    assert [record.getMessage().split()[3] for record in caplog.records] == ["(Adam)", "(RMSprop)"]
     auto.close()
 
 
