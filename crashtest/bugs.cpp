@@ -133,6 +133,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"replacement_left_half_way", "-", Bug::replacement_left_half_way, {}, "replaced-half-way"},
       {"damaged_though_mirrored", "-", Bug::damaged_though_mirrored, {}, "mirror-accepted"},
       {"lost_attempt_forgotten", "I14", Bug::lost_attempt_forgotten, {}, "prepared-root-lost"},
+      {"repair_looks_less", "-", Bug::repair_looks_less, {}, "prepared-root-repaired"},
       {"refused_behind_filling", "I6", Bug::refused_behind_filling, {}, "prepared-root-lost"},
       {"openings_not_counted", "-", Bug::openings_not_counted, {}, "mirror-committed"},
       {"cut_mirror_left_so", "-", Bug::cut_mirror_left_so, {}, "mirror-only-root"},

@@ -2,6 +2,10 @@
 // mirror is not.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include <tensorshelf/repair.hpp>
 
 #include "entropy.hpp"
 #include "folder.hpp"
@@ -92,6 +96,38 @@ std::string lost_root_of_what_is_prepared_is_told() {
   }
   const bool kept = mirrored.mirror->visible == mirror;
   return kept ? "" : "what the mirror had of it was written over by an opening that is refused";
+}
+
+// By repair(), which the error of an opening names, and by nobody else.
+std::string lost_root_of_what_is_prepared_is_given_up() {
+  const Folder folder;
+  {
+    Shelf shelf = Shelf::open(folder.shelf(), {.mode = Mode::create});
+    shelf.create("a", DType::uint8, std::array{kMirroredBytes});
+    shelf.find("a")->write(stamped(kMirroredBytes, 1));
+    shelf.persist(1);
+    shelf.find("a")->write(stamped(kMirroredBytes, 2));
+    shelf.prepare(2, "two");
+  }
+  {
+    std::fstream file(folder.shelf(), std::ios::binary | std::ios::in | std::ios::out);
+    for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+      file.seekp(static_cast<std::streamoff>(format::root_at(0, copy) + 200));
+      file << "rot";
+    }
+  }
+  try {
+    Shelf::open(folder.shelf(), {.mode = Mode::update});
+    return "what was prepared is forgotten";
+  } catch (const Error& error) {
+    if (error.code() != Errc::corrupt) throw;
+  }
+  if (!repair(folder.shelf()).repaired) return "a repair finds no need where openings are refused";
+  Shelf shelf = Shelf::open(folder.shelf(), {.mode = Mode::update});
+  if (shown(shelf) != 1) return "the version before it is not there";
+  shelf.find("a")->write(stamped(kMirroredBytes, 3));
+  shelf.persist(3);
+  return shown(shelf) == 3 ? "" : "nobody can go on behind a repair";
 }
 
 // The copy shows an attempt that was committed since; others have been opened since.

@@ -26,6 +26,7 @@ std::string rot_is_copied_from_the_mirror();
 std::string passing_error_of_a_mirror_is_no_damage();
 std::string rot_of_what_is_accepted_is_read_from_the_mirror();
 std::string lost_root_of_what_is_prepared_is_told();
+std::string lost_root_of_what_is_prepared_is_given_up();
 std::string copy_from_before_a_commit_is_refused();
 std::string short_mirror_with_the_only_root_is_filled();
 std::string commit_copies_forward_from_the_mirror();

@@ -399,6 +399,7 @@ const std::vector<Scenario>& scenarios() {
         {"mirror-marked", "I12", filling_is_marked_before_anything_is_copied},
         {"mirror-accepted", "-", rot_of_what_is_accepted_is_read_from_the_mirror},
         {"prepared-root-lost", "I14", lost_root_of_what_is_prepared_is_told},
+        {"prepared-root-repaired", "-", lost_root_of_what_is_prepared_is_given_up},
         {"mirror-committed", "-", copy_from_before_a_commit_is_refused},
         {"mirror-only-root", "-", short_mirror_with_the_only_root_is_filled},
         {"mirror-forward", "-", commit_copies_forward_from_the_mirror},

@@ -259,6 +259,7 @@ enum class Bug {
   damaged_though_mirrored,     // a prepared version is refused for what its mirror has
   lost_attempt_forgotten,      // I14: nobody hears that what was prepared is damaged
   other_history_shown,         // a mirror of another history is read in the shelf's place
+  repair_looks_less,           // who repairs finds no need, where who opens is refused
   refused_behind_filling,      // I6: the mirror has what is damaged, until the first is refused
   openings_not_counted,        // a copy from before a commit takes that back from the mirror
   cut_mirror_left_so,          // one that alone has a root has no room for what is written next

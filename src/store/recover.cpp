@@ -159,6 +159,17 @@ struct Accepted {
   RootScan& scan;
 };
 
+Standing standing_of(const Accepted& found) {
+  const auto& [head, choice, scan] = found;
+  return {.head = head,
+          .scan = scan,
+          .versions = choice.versions,
+          .repairs = choice.repairs,
+          .dropped = choice.dropped,
+          .degraded = choice.degraded,
+          .prepared = choice.prepared.has_value()};
+}
+
 // What writes, in its order: a root that lies in one copy alone, what mirrors lack, and then all
 // that is damaged, was not accepted, or says who opened (repair.hpp). Returns what could not be
 // read.
@@ -167,13 +178,7 @@ Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpos
   Medium& medium = *media.all;
   const auto& [head, choice, scan] = found;
   Versions named = choice.versions;
-  const Standing standing{.head = head,
-                          .scan = scan,
-                          .versions = choice.versions,
-                          .repairs = choice.repairs,
-                          .dropped = choice.dropped,
-                          .degraded = choice.degraded,
-                          .prepared = choice.prepared.has_value()};
+  const Standing standing = standing_of(found);
   if (!planted(Bug::refused_behind_filling)) check_ready(medium, seeds, standing, purpose);
   const bool fills_prepared = choice.prepared && !planted(Bug::prepared_not_filled_in);
   if (fills_prepared && choice.prepared->version) named.push_back(choice.prepared->version);
@@ -231,6 +236,9 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
   unread.note(scan.marks.unread);
   unread.note(choice.unread_pages);
   for (auto& note : media.further->take_notes()) notes.push_back(std::move(note));
+  if (purpose == Purpose::check && !planted(Bug::repair_looks_less)) {
+    check_ready(medium, seeds, standing_of({head, choice, scan}), purpose);
+  }
   if (writes(purpose) && head.writes_allowed) {
     unread.note(make_writable(media, seeds, purpose, {head, choice, scan}, recovered));
   }
@@ -259,13 +267,6 @@ Seen look_again(const ShelfMedia& media, const Recovered& opened, Verify verify,
           choice.dropped.size()};
 }
 
-void check_opens(const ShelfMedia& media) {
-  Medium& medium = *media.all;
-  const Recovered found = recover(media, Purpose::check);
-  const format::Seeds seeds(found.shelf_id);
-  const RootScan scan = scan_roots(medium, seeds, found.slot_count);
-  read_incarnations(medium, seeds, scan, Purpose::check);
-  check_marks(scan.marks);
-}
+void check_opens(const ShelfMedia& media) { static_cast<void>(recover(media, Purpose::check)); }
 
 }  // namespace tensorshelf
