@@ -1,5 +1,6 @@
 """A shelf whose maker was killed when it had its name, and its media had not, is replaced again."""
 
+import contextlib
 import fcntl
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,14 @@ def test_it_lies_where_links_lead(shelf_path: Path, tmp_path: Path) -> None:
 def test_others_beside_it_are_in_nobodys_way(shelf_path: Path, tmp_path: Path) -> None:
     part = tmp_path / "run.part"
     stop_half_way(shelf_path, part, also=part)
-    for pid in range(1, 20):  # in whichever order a directory lists them
-        left_beside(part, pid).mkdir()
-    make(shelf_path, 3, also=part)
+    with contextlib.ExitStack() as made_now:
+        for pid in range(1, 20):  # in whichever order a directory lists them
+            if pid % 2 == 0:
+                left_beside(part, pid).mkdir()
+                continue
+            locked = made_now.enter_context(left_beside(part, pid).open("w"))
+            fcntl.flock(locked, fcntl.LOCK_EX)
+        make(shelf_path, 3, also=part)
     with ts.open(shelf_path, "r", also=part) as shelf:
         assert float(shelf.w[0]) == 3.0
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
@@ -59,6 +60,7 @@ std::string home_of(const std::filesystem::path& path);
 bool finish_replacing(const std::string& path, const OpenOptions& options, const Target& target) {
   if (planted(Bug::replacement_left_half_way)) return false;
   const std::string home = home_of(path);
+  std::optional<Error> busy;
   for (const auto& left : temporaries_of(home)) {
     std::error_code ignored;
     if (std::filesystem::is_symlink(left, ignored)) continue;  // no maker leaves one
@@ -69,12 +71,12 @@ bool finish_replacing(const std::string& path, const OpenOptions& options, const
       give_name(left, home);
       return true;
     } catch (const Error& error) {  // else it is none
-      if (error.code() != Errc::busy) continue;
-      throw Error(Errc::busy, fmt::format("{} is made by another process now", path),
-                  "Let one process at a time make the shelf.", error.os_error());
+      if (error.code() == Errc::busy) busy = error;
     }
   }
-  return false;
+  if (!busy) return false;
+  throw Error(Errc::busy, fmt::format("{} is made by another process now", path),
+              "Let one process at a time make the shelf.", busy->os_error());
 }
 
 // What becomes a medium of a new shelf is blank; of one that is replaced its own go with it. A

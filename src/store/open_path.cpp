@@ -165,14 +165,19 @@ void publish(ShelfFile& file, const std::filesystem::path& path, Mode mode) {
 // The shelf has its name already. Where one cannot have its own the rest stay beside their places:
 // mode "w" goes on from that (open_media.cpp).
 void publish_all(const std::vector<UnnamedFile>& files) {
-  for (auto next = files.begin(); next != files.end(); ++next) {
+  std::size_t named = 0;
+  try {
+    for (; named < files.size(); ++named) files[named].publish();
+  } catch (...) {
+    for (; named < files.size(); ++named) files[named].file->leave();
     try {
-      next->publish();
+      throw;
     } catch (const Error& error) {
-      for (auto left = next; left != files.end(); ++left) left->file->leave();
-      throw Error(error.code(), fmt::format("{}; the shelf has its name already", error.what()),
-                  "Mend that, and open it with mode=\"w\" again: no other mode opens it before.",
-                  error.os_error());
+      throw Error(
+          error.code(), fmt::format("{}; the shelf has its name already", error.what()),
+          fmt::format("{} Then open it with mode=\"w\" again: no other mode opens it before.",
+                      error.remedy()),
+          error.os_error());
     }
   }
 }
