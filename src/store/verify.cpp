@@ -103,11 +103,12 @@ std::optional<std::uint64_t> Reader::verify_chunk(StoredTensor& tensor, std::uin
   }
 }
 
-// Before they are copied over what another slot has, which may be the chunk's last sound copy.
-// (Where they are gone, writing them says why.)
+// Before they are copied over what another slot has, which may be the chunk's last sound copy: also
+// behind a first look, where that copy is to be had. (Where they are gone, writing them says why.)
 void Reader::check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                           const UntrustedBytes& bytes) {
-  if (tensor.verified(format::chunk_slot(record), chunk) || planted(Bug::rot_copied_over)) return;
+  const bool trusted = tensor.verified(format::chunk_slot(record), chunk) && !state_.asked.heal;
+  if (trusted || planted(Bug::rot_copied_over)) return;
   ++state_.counters.verified;
   const auto hash = bytes.hash(tensor.chunk_seed(state_.seeds, chunk));
   if (hash && *hash != record.checksum) throw_damaged(tensor, record, chunk);
