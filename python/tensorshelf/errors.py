@@ -141,7 +141,7 @@ class ShelfBusy(ShelfError, BlockingIOError):
 
 
 class ShelfFull(ShelfError, OSError):
-    """No room for a tensor's slots. What takes room can raise it, ``persist`` never does."""
+    """No room for a tensor's slots, which ``persist`` never lacks, or no version number left."""
 
     code = "shelf_full"
     default_errno = _errno.ENOSPC
