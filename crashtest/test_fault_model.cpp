@@ -19,15 +19,25 @@ namespace {
 
 std::vector<std::byte> three_words() { return pattern(24, 1); }
 
+// A medium that has its room, durably.
+struct Toy {
+  Disk disk{kToyBytes};
+  Log log;
+  RecordingMedium medium;
+
+  explicit Toy(Personality personality, const MediumBugs& bugs = {})
+      : medium(disk, log, {personality, kToyBytes, bugs}) {
+    medium.reserve(kToyBytes);
+    medium.barrier();
+  }
+};
+
 }  // namespace
 
 TEST_CASE("pmem: any subset of a write's words may land, covered only when waited for") {
-  Disk disk(kToyBytes);
-  Log log;
+  Toy toy(Personality::pmem);
   const auto bytes = three_words();
-  RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
-  medium.reserve(kToyBytes);
-  medium.barrier();
+  auto& [disk, log, medium] = toy;
   const Ticket ticket = medium.write(0, bytes, 0);
   REQUIRE(contents(log, Personality::pmem, false, 24).size() == 8);
   log.events.push_back(BarrierEvent{});
@@ -54,32 +64,23 @@ TEST_CASE("behind the end of a write its page holds anything") {
 }
 
 TEST_CASE("pmem: a word is whole") {
-  Disk disk(kToyBytes);
-  Log log;
-  RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {}});
-  medium.reserve(kToyBytes);
-  medium.barrier();
+  Toy toy(Personality::pmem);
+  auto& [disk, log, medium] = toy;
   medium.store_word(8, ~0ull);
   REQUIRE(contents(log, Personality::pmem, false, 24).size() == 2);
 }
 
 TEST_CASE("pmem: a torn word, when that bug is planted, is not whole") {
-  Disk disk(kToyBytes);
-  Log log;
-  RecordingMedium medium(disk, log, {Personality::pmem, kToyBytes, {.torn_word = true}});
-  medium.reserve(kToyBytes);
-  medium.barrier();
+  Toy toy(Personality::pmem, {.torn_word = true});
+  auto& [disk, log, medium] = toy;
   medium.store_word(8, ~0ull);
   REQUIRE(contents(log, Personality::pmem, false, 24).size() == 4);
 }
 
 TEST_CASE("block: any sector of a write may land, covered only when waited for") {
-  Disk disk(kToyBytes);
-  Log log;
+  Toy toy(Personality::block);
   const auto bytes = three_words();
-  RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
-  medium.reserve(kToyBytes);
-  medium.barrier();
+  auto& [disk, log, medium] = toy;
   const Ticket ticket = medium.write(0, bytes, 0);
   REQUIRE(contents(log, Personality::block, false, 24).size() == 2);
   REQUIRE(contents(log, Personality::block, true, 24).size() == 3);
@@ -91,11 +92,8 @@ TEST_CASE("block: any sector of a write may land, covered only when waited for")
 }
 
 TEST_CASE("block: a word's page never lands as garbage") {
-  Disk disk(kToyBytes);
-  Log log;
-  RecordingMedium medium(disk, log, {Personality::block, kToyBytes, {}});
-  medium.reserve(kToyBytes);
-  medium.barrier();
+  Toy toy(Personality::block);
+  auto& [disk, log, medium] = toy;
   medium.store_word(8, ~0ull);
   REQUIRE(contents(log, Personality::block, true, kPageBytes).size() == 2);
 }

@@ -26,6 +26,11 @@ struct Spoiled : Rig {
     w.write(pattern(kMiB, 4));  // not all of it
     assign_and_let_go(w, pattern(kKeptBytes, 4));
   }
+  void check_committed(const std::vector<std::byte>& last) {
+    CHECK((value(w) == last));
+    shelf.persist(2);
+    check_reopened(last);
+  }
 };
 
 bool refused(const std::function<void()>& call) {
@@ -74,9 +79,7 @@ TEST_CASE("a tensor is spoiled until it is assigned whole, in pieces of any orde
     CHECK(refused([&] { value(rig.w); }));
     assignment.done();
   }
-  CHECK((value(rig.w) == last));
-  rig.shelf.persist(2);
-  rig.check_reopened(last);
+  rig.check_committed(last);
 }
 
 TEST_CASE("a tensor is spoiled until it is assigned whole, in pieces that touch, the last first") {
@@ -90,9 +93,7 @@ TEST_CASE("a tensor is spoiled until it is assigned whole, in pieces that touch,
     assignment.write(std::span(last).first(middle));
     assignment.done();
   }
-  CHECK((value(rig.w) == last));
-  rig.shelf.persist(2);
-  rig.check_reopened(last);
+  rig.check_committed(last);
 }
 
 TEST_CASE("a tensor is spoiled as long as a byte of it is not assigned anew") {

@@ -298,14 +298,19 @@ def test_what_cannot_be_read_is_not_given_back(three):
         assert "values" not in shelf
 
 
+def came_otherwise(receive: Any) -> Any:
+    """What comes is refused when it is all there."""
+
+    def receiving(*args: Any) -> None:
+        receive(*args)
+        raise ts.CorruptError("it came otherwise", "Try again.")
+
+    return receiving
+
+
 def test_a_fetch_that_fails_leaves_nothing_assigned(three, monkeypatch):
     three.run(lambda rank: steps(rank, 2))
     three.path(0).unlink()
-    receive = stream.receive
-
-    def failing(*args):
-        receive(*args)
-        raise ts.CorruptError("it came otherwise", "Try again.")
 
     def body(rank: Rank, _):
         with rank.open() as shelf:
@@ -315,7 +320,7 @@ def test_a_fetch_that_fails_leaves_nothing_assigned(three, monkeypatch):
             return list(shelf)
 
     with monkeypatch.context() as patched:
-        patched.setattr(stream, "receive", failing)
+        patched.setattr(stream, "receive", came_otherwise(stream.receive))
         found = three.run(lambda rank: (steps, body)[rank.rank == 0](rank, 0), timeout=2)
     assert found[0] == []
 
@@ -323,11 +328,6 @@ def test_a_fetch_that_fails_leaves_nothing_assigned(three, monkeypatch):
 def test_a_fetch_that_fails_and_stays_assigned_says_so(three, monkeypatch):
     three.run(lambda rank: steps(rank, 2))
     three.path(0).unlink()
-    receive = stream.receive
-
-    def failing(*args):
-        receive(*args)
-        raise ts.CorruptError("it came otherwise", "Try again.")
 
     def discard(*_):
         raise ts.ShelfFailed("an earlier write failed", "Reopen it.")
@@ -341,7 +341,7 @@ def test_a_fetch_that_fails_and_stays_assigned_says_so(three, monkeypatch):
             return caught.value.__notes__
 
     with monkeypatch.context() as patched:
-        patched.setattr(stream, "receive", failing)
+        patched.setattr(stream, "receive", came_otherwise(stream.receive))
         found = three.run(lambda rank: (steps, body)[rank.rank == 0](rank, 0), timeout=2)
     assert any("stays assigned: an earlier write failed" in note for note in found[0])
 
