@@ -25,8 +25,8 @@ namespace {
 std::recursive_mutex mutex;
 // What may break off a capture in another thread.
 const std::set<std::string> kUnsafe = {
-    "cudaHostAlloc",     "cudaStreamCreate",     "cudaEventCreate",      "cudaMemcpyAsync",
-    "cudaMemcpy2DAsync", "cudaEventSynchronize", "cudaStreamSynchronize"};
+    "cudaHostAlloc",   "cudaHostRegister",  "cudaStreamCreate",     "cudaEventCreate",
+    "cudaMemcpyAsync", "cudaMemcpy2DAsync", "cudaEventSynchronize", "cudaStreamSynchronize"};
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
 CUstream_st& stream_of(cudaStream_t stream) {
@@ -70,6 +70,12 @@ CUresult context_state(CUdevice device, unsigned* flags, int* active) {
 std::set<CUstream_st*>& made() {
   static std::set<CUstream_st*> made;
   return made;
+}
+
+// Memory of the library's own that it had page-locked.
+std::set<void*>& locked() {
+  static std::set<void*> locked;
+  return locked;
 }
 
 }  // namespace
@@ -163,6 +169,21 @@ cudaError_t cudaHostAlloc(void** memory, std::size_t size, unsigned) {
 cudaError_t cudaFreeHost(void* memory) {
   const std::lock_guard lock(fake::mutex);
   std::free(memory);
+  --cuda().buffers;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostRegister(void* memory, std::size_t, unsigned) {
+  const std::lock_guard lock(fake::mutex);
+  if (const cudaError_t error = called("cudaHostRegister"); error != cudaSuccess) return error;
+  fake::locked().insert(memory);
+  ++cuda().buffers;
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+  const std::lock_guard lock(fake::mutex);
+  if (fake::locked().erase(memory) == 0) return cuda().last = cudaErrorHostMemoryNotRegistered;
   --cuda().buffers;
   return cudaSuccess;
 }

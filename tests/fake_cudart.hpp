@@ -29,7 +29,7 @@ struct Cuda {
   bool capturing = false;
   bool managed = false;  // all memory: the host may change it, too
   int disturbed = 0;     // calls that would break off a capture in another thread
-  int buffers = 0;       // page-locked, allocated now
+  int buffers = 0;       // page-locked now
   int streams = 0;
   int events = 0;
   std::size_t bytes = 0;                                           // that were asked to be copied

@@ -23,7 +23,7 @@ using namespace tensorshelf::testing;
 
 namespace {
 
-constexpr std::uint64_t kSize = 5 * kChunkBytes + 17;  // two pieces
+constexpr std::uint64_t kSize = 9 * kChunkBytes + 13;  // two pieces
 
 // "host", "one" and "two" are lazy, and saved in that order; the latter lie on devices 0 and 1.
 struct OnDevices {
@@ -177,7 +177,7 @@ TEST_CASE_METHOD(OnDevices, "device memory that changed while it was copied is t
   int writes = 0;
   // Behind the pieces of "host" and the first of "one".
   fed.hook->before_write = [&] {
-    if (++writes == 4 + 5) memory[0][kChunkBytes + 7] ^= std::byte{1};
+    if (++writes == 4 + 9) memory[0][kChunkBytes + 7] ^= std::byte{1};
   };
   const auto ticket = pipeline.save(saved, 2).value();
   const auto error = error_of([&] { ticket.wait_durable(); });
@@ -365,7 +365,7 @@ TEST_CASE_METHOD(OnDevices, "copies from a device keep to a rate, and end with w
 }
 
 TEST_CASE_METHOD(OnDevices, "sources of one buffer in all are queued together, to the last byte") {
-  constexpr std::uint64_t kBuffer = 4 * kChunkBytes;
+  constexpr std::uint64_t kBuffer = 8 * kChunkBytes;
   Bytes large(kBuffer + 1);
   fake::add_memory(large.data(), large.size(), 0);
   const auto queued = [&](const std::vector<std::uint64_t>& sizes) {

@@ -50,7 +50,7 @@ struct Fixture {
     Shelf::format(*medium);
     shelf.emplace(Shelf::open(std::move(medium)));
     fake::cuda() = {};
-    memory.resize(12 * kChunkBytes);
+    memory.resize(24 * kChunkBytes);
     for (std::size_t i = 0; i < memory.size(); ++i) {
       memory[i] = static_cast<std::byte>(i * 2654435761 >> 9);
     }
@@ -76,12 +76,12 @@ struct Row {
 };
 
 const std::int64_t kMiB = kChunkBytes;
-// Sizes in pieces of 4 MiB.
+// Sizes in pieces of 8 MiB.
 const Row kRows[] = {
     {"columns, w[:, :10]", 64, 40 * 1000, {{1000, 400}}, 0, 1},
     {"one column", 8, 4 * 777, {{777, 64}}, 0, 1},
-    {"rows that are cut by pieces", 0, 5 * 1500000, {{5, 2000000}}, 2, 2},
-    {"rows longer than a piece", 5, 2 * 5 * kChunkBytes, {{2, 6 * kMiB}}, 4, 0},
+    {"rows that are cut by pieces", 0, 10 * 1500000, {{10, 2000000}}, 2, 2},
+    {"rows longer than a piece", 5, 2 * 9 * kChunkBytes, {{2, 10 * kMiB}}, 4, 0},
     {"rows that adjoin", 0, 100 * 16, {{100, 16}}, 1, 0},
     {"a part of a part", 16, 6 * 7 * 100, {{6, 10000}, {7, 400}}, 0, 6},
     {"the same transposed", 16, 7 * 6 * 100, {{7, 400}, {6, 10000}}, 0, 7},
@@ -161,7 +161,7 @@ TEST_CASE_METHOD(Fixture, "any view is saved and loaded as indexing would") {
   const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random() % n); };
   const std::int64_t widths[] = {1, 2, 4, 8, 16, 1000, 70000};
   const std::int64_t width = widths[below(std::size(widths))];
-  const std::int64_t most = width < 1000 ? kMiB / 4 : 6 * kMiB;  // more than a piece
+  const std::int64_t most = width < 1000 ? kMiB / 4 : 10 * kMiB;  // more than a piece
   std::vector<DeviceAxis> axes;
   std::int64_t reach = width;  // of what is within
   std::uint64_t size = width;
@@ -251,10 +251,10 @@ TEST_CASE_METHOD(Fixture,
                  "a copy of rows that fails leaves none under way, and the value as it was") {
   const bool parts = GENERATE(false, true);  // several calls for each piece
   CAPTURE(parts);
-  const std::uint64_t size = parts ? 4 * 500 * 4000 : 3000 * 4000;
+  const std::uint64_t size = parts ? 4 * 500 * 4000 : 6000 * 4000;
   TensorRef tensor = make(size);
   const std::vector<DeviceAxis> axes = parts ? std::vector<DeviceAxis>{{4, 3000000}, {500, 5000}}
-                                             : std::vector<DeviceAxis>{{3000, 4100}};
+                                             : std::vector<DeviceAxis>{{6000, 4100}};
   for (int at = 1; at <= 3; ++at) {
     fake::cuda().calls.clear();
     fake::cuda().fail = "cudaMemcpy2DAsync";

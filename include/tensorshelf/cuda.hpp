@@ -15,8 +15,8 @@
 // changed, freed, or used on any stream.
 // Thread-safety: any thread; calls at once use buffers of their own. The calling thread's current
 // device is the same afterwards, except on a thread that has not used CUDA yet.
-// Memory: 8 MiB of page-locked host memory for each call under way. It is kept for later calls: at
-// most 128 MiB of it, for 16 calls, lie idle in a process.
+// Memory: 16 MiB of page-locked host memory for each call under way. It is kept for later calls: at
+// most 256 MiB of it, for 16 calls, lie idle in a process. A forked child has none of it.
 // Errors: Errc::unsupported; Errc::bad_argument for an address that is not CUDA's; Errc::io where
 // CUDA fails; and all that TensorRef::write or read throws. No copy is under way then; the memory
 // that was to be filled holds some of the value.
@@ -64,7 +64,7 @@ struct DeviceBytes {
 };
 
 // Stages all bytes of the source at byte `offset` of the tensor, as TensorRef::write does, in
-// pieces of at most 4 MiB that end where chunks end. It is one assignment: whole or not at all.
+// pieces of at most 8 MiB that end where chunks end. It is one assignment: whole or not at all.
 void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64_t offset = 0);
 // The same as a part of an assignment.
 void write_from_device(Assignment& assignment, const DeviceBytes& source, std::uint64_t offset = 0);
@@ -78,7 +78,7 @@ struct DeviceTarget {
 };
 
 // Fills the target from byte `offset` of the tensor, as TensorRef::read does: verified, and all of
-// one moment, so that assigning that tensor waits meanwhile. In pieces, as above.
+// one moment, so that assigning that tensor waits meanwhile. In pieces of at most 4 MiB.
 //
 // The call returns when the last piece has arrived; no stream is made to wait. So a failure of CUDA
 // is an error of this call, and whoever uses the memory next need not wait for a stream of ours.

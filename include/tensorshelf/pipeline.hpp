@@ -27,7 +27,7 @@
 //
 //     a source on a device            is copied by        who waits for its copy
 //     lazy                            the pipeline        wait_staged()
-//     eager, 4 MiB on one stream      the device, queued  that stream, and not the host
+//     eager, 8 MiB on one stream      the device, queued  that stream, and not the host
 //     eager, the others               save()              save()
 //
 // Work that `stream` is given later may change eager sources at once, and lazy ones when the save

@@ -74,7 +74,7 @@ class CudaCopy final : public DeviceCopy {
 
   void begin(unsigned buffer, std::uint64_t from, std::uint64_t size_bytes) override {
     use_.guarded([&] {
-      queue_to_host(lane(), lane().buffers[buffer], data_, {layout_, from, size_bytes});
+      queue_to_host(lane(), lane().buffer(buffer), data_, {layout_, from, size_bytes});
       check(cudaEventRecord(lane().done[buffer], lane().stream), "recording an event",
             use_.device());
     });
@@ -85,7 +85,7 @@ class CudaCopy final : public DeviceCopy {
     use_.guarded([&] {
       check(cudaEventSynchronize(lane().done[buffer]), "copying to the host", use_.device());
     });
-    return {static_cast<const std::byte*>(lane().buffers[buffer]), sizes_[buffer]};
+    return {lane().buffer(buffer), sizes_[buffer]};
   }
 
   void settle() noexcept override { use_.settle(); }
@@ -161,7 +161,7 @@ class CudaBatch final : public DeviceBatch {
     if (after == nullptr) refuse_capture(theirs, device_);
     sound_ = false;
     lane_->begin_behind(after ? after->event() : nullptr, theirs);
-    auto* to = static_cast<std::byte*>(lane_->buffers[0]);
+    std::byte* to = lane_->buffer(0);
     for (const DeviceBytes& source : sources) {
       const Strided layout(source.size_bytes, source.axes);
       queue_to_host(*lane_, to, source.data, {layout, 0, source.size_bytes});

@@ -12,6 +12,10 @@ using cuda::CopyLane;
 using cuda::Given;
 using cuda::LaneUse;
 
+// Smaller than what comes from a device: a thread reads a piece, and verifies it, before the bus
+// has it, and what it wrote is still near then (docs/performance.md, "From a GPU").
+constexpr std::uint64_t kPieceBytes = cuda::kBufferBytes / 2;
+
 class CudaFill final : public DeviceFill {
  public:
   explicit CudaFill(const DeviceTarget& target)
@@ -19,7 +23,7 @@ class CudaFill final : public DeviceFill {
         layout_(target.size_bytes, target.axes),
         use_(Given(target), target.stream) {}
 
-  std::uint64_t buffer_bytes() const override { return cuda::kBufferBytes; }
+  std::uint64_t buffer_bytes() const override { return kPieceBytes; }
 
   std::span<std::byte> room(unsigned buffer, std::uint64_t size_bytes) override {
     if (busy_[buffer]) {
@@ -27,12 +31,12 @@ class CudaFill final : public DeviceFill {
         check(cudaEventSynchronize(lane().done[buffer]), "copying to the device", use_.device());
       });
     }
-    return {static_cast<std::byte*>(lane().buffers[buffer]), size_bytes};
+    return {lane().buffer(buffer), size_bytes};
   }
 
   void begin(unsigned buffer, std::uint64_t to, std::uint64_t size_bytes) override {
     use_.guarded([&] {
-      queue_to_device(lane(), data_, lane().buffers[buffer], {layout_, to, size_bytes});
+      queue_to_device(lane(), data_, lane().buffer(buffer), {layout_, to, size_bytes});
       check(cudaEventRecord(lane().done[buffer], lane().stream), "recording an event",
             use_.device());
     });

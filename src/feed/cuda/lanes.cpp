@@ -34,19 +34,6 @@ bool in_use(int device) {
 
 }  // namespace
 
-void check(cudaError_t result, const char* what, int device) {
-  if (result == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());  // ours to tell: the caller's next call starts clean
-  throw Error(Errc::io,
-              fmt::format("CUDA device {}: {} failed: {} ({})", device, what,
-                          cudaGetErrorString(result), cudaGetErrorName(result)),
-              result == cudaErrorMemoryAllocation
-                  ? "Free memory on the host and on the device, or raise `ulimit -l`."
-                  : "Run with CUDA_LAUNCH_BLOCKING=1 to find a kernel at fault. Most CUDA errors "
-                    "end the use of the device by this process: start it again and resume from "
-                    "the last version.");
-}
-
 void require_device() {
   const CudaSupport support = cuda_support();
   if (support.devices > 0) return;
@@ -102,12 +89,9 @@ void refuse_capture(cudaStream_t stream, int device) {
               "Assign to the shelf, or read from it, after the capture, and after each replay.");
 }
 
-CopyLane::CopyLane(int of_device) : device(of_device) {
+CopyLane::CopyLane(int of_device)
+    : device(of_device), memory(kDeviceBuffers * kBufferBytes, of_device) {
   try {
-    for (auto& buffer : buffers) {
-      check(cudaHostAlloc(&buffer, kBufferBytes, cudaHostAllocPortable),
-            "allocating 4 MiB of page-locked host memory", device);
-    }
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream", device);
     check(cudaEventCreateWithFlags(&earlier, cudaEventDisableTiming), "making an event", device);
     for (auto& event : done) {
@@ -125,9 +109,6 @@ void CopyLane::free() noexcept {  // after a CUDA error each may fail as well, a
   }
   if (earlier) static_cast<void>(cudaEventDestroy(earlier));
   if (stream) static_cast<void>(cudaStreamDestroy(stream));
-  for (auto* buffer : buffers) {
-    if (buffer) static_cast<void>(cudaFreeHost(buffer));
-  }
   static_cast<void>(cudaGetLastError());
 }
 

@@ -12,16 +12,17 @@
 #include <tensorshelf/cuda.hpp>
 #include <tensorshelf/extent.hpp>
 
+#include "feed/cuda/check.hpp"
+#include "feed/cuda/page_locked.hpp"
 #include "feed/device_copy.hpp"
 #include "feed/strided.hpp"
 
 namespace tensorshelf::cuda {
 
-// Of one buffer: a bus is near its full speed from 1 MiB.
-inline constexpr std::uint64_t kBufferBytes = 4 * kChunkBytes;
+// Of one buffer. A bus is near its full speed from 1 MiB; but several threads' calls wait for each
+// other in the driver, which fewer and larger copies spare (docs/performance.md, "From a GPU").
+inline constexpr std::uint64_t kBufferBytes = 8 * kChunkBytes;
 
-// Throws Errc::io for an error of CUDA.
-void check(cudaError_t result, const char* what, int device);
 void require_device();  // Errc::unsupported where there is none
 
 // Makes a device current for the calling thread, and the one that was current again at the end.
@@ -84,9 +85,10 @@ struct CopyLane {
   // stream was given so far.
   void begin_behind(cudaEvent_t event, cudaStream_t theirs);
   void free() noexcept;
+  std::byte* buffer(unsigned number) const { return memory.data() + number * kBufferBytes; }
 
   int device;
-  std::array<void*, kDeviceBuffers> buffers = {};
+  PageLocked memory;
   cudaStream_t stream = nullptr;
   cudaEvent_t earlier = nullptr;                      // the caller's work that comes before
   std::array<cudaEvent_t, kDeviceBuffers> done = {};  // the last copy into each buffer
