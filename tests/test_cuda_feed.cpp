@@ -175,9 +175,11 @@ TEST_CASE_METHOD(OnDevices, "device memory that changed while it was copied is t
       std::vector<Source>{{fed.tensor(1), host, true}, changing, source(1)});
   Pipeline pipeline(fed.shelf, {.check_one_in = 1});
   int writes = 0;
-  // Behind the pieces of "host" and the first of "one".
+  // Behind the chunks of "host" and of "one"; eight of the latter are compared at once, then two.
+  const std::uint64_t chunk = GENERATE(0, 1, 7, 8, 9);
+  CAPTURE(in_parts, chunk);
   fed.hook->before_write = [&] {
-    if (++writes == 4 + 9) memory[0][kChunkBytes + 7] ^= std::byte{1};
+    if (++writes == 4 + 10 + 1) memory[0][chunk * kChunkBytes + 7] ^= std::byte{1};
   };
   const auto ticket = pipeline.save(saved, 2).value();
   const auto error = error_of([&] { ticket.wait_durable(); });

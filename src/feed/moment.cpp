@@ -13,7 +13,20 @@
 namespace tensorshelf {
 namespace {
 
-constexpr std::size_t kThreadChunks = 8;  // that pay for starting one
+// Chunks that pay for starting a thread. A device copies them behind one call.
+constexpr std::size_t kTogether = 8;
+
+struct Stretch {
+  std::uint64_t at;
+  std::uint64_t size;
+};
+
+StoredTensor& tensor_of(const Source& source) { return *FeedAccess::tensor(source.target); }
+
+Stretch stretch_of(const Source& source, std::uint64_t chunk) {
+  const std::uint64_t at = chunk * kChunkBytes;
+  return {at, std::min(kChunkBytes, tensor_of(source).layout.size_bytes - at)};
+}
 
 }  // namespace
 
@@ -54,21 +67,49 @@ std::uint64_t Moment::probe(std::size_t source) const {
 }
 
 // Whether the chunk that was copied is as it is where it came from.
-bool Moment::has_staged(Store& store, const Source& source, std::uint64_t chunk) const {
-  StoredTensor& tensor = *FeedAccess::tensor(source.target);
-  const std::uint64_t at = chunk * kChunkBytes;
-  const std::uint64_t size = std::min(kChunkBytes, tensor.layout.size_bytes - at);
+bool Moment::has_staged(Store& store, const Chunk& chunk) const {
+  const Source& source = *chunk.source;
+  StoredTensor& tensor = tensor_of(source);
+  const Stretch stretch = stretch_of(source, chunk.number);
   if (const auto* bytes = std::get_if<std::span<const std::byte>>(&source.bytes)) {
-    return store.has_staged(tensor, chunk, bytes->subspan(at, size));
+    return store.has_staged(tensor, chunk.number, bytes->subspan(stretch.at, stretch.size));
   }
   const auto& device = std::get<DeviceBytes>(source.bytes);
   const auto copy = make_cuda_copy(device, mark_of(device));
   bool same = true;
-  copy_in_pieces(*copy, {.size_bytes = size, .offset = at, .from = at},
+  copy_in_pieces(*copy, {.size_bytes = stretch.size, .offset = stretch.at, .from = stretch.at},
                  [&](std::span<const std::byte> piece, std::uint64_t) {
-                   same = store.has_staged(tensor, chunk, piece);
+                   same = store.has_staged(tensor, chunk.number, piece);
                  });
   return same;
+}
+
+std::unique_ptr<DeviceBatch> Moment::copied_together(std::span<const Chunk> chunks) const {
+  std::vector<DeviceBytes> places;
+  for (const Chunk& chunk : chunks) {
+    const auto* device = std::get_if<DeviceBytes>(&chunk.source->bytes);
+    if (device == nullptr || !device->axes.empty()) break;
+    const Stretch stretch = stretch_of(*chunk.source, chunk.number);
+    places.push_back({.data = static_cast<const std::byte*>(device->data) + stretch.at,
+                      .size_bytes = stretch.size,
+                      .stream = device->stream,
+                      .device = device->device});
+  }
+  if (places.empty()) return nullptr;
+  return make_cuda_batch(places, mark_of(std::get<DeviceBytes>(chunks.front().source->bytes)));
+}
+
+void Moment::compare(Store& store, std::span<Chunk> chunks) const {
+  while (!chunks.empty()) {
+    const auto batch = copied_together(chunks);
+    if (batch == nullptr) chunks.front().same = has_staged(store, chunks.front());
+    const std::size_t count = batch ? batch->count() : 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      Chunk& chunk = chunks[i];
+      chunk.same = store.has_staged(tensor_of(*chunk.source), chunk.number, batch->wait(i));
+    }
+    chunks = chunks.subspan(std::max<std::size_t>(count, 1));
+  }
 }
 
 const Source* Moment::changed_line() const {
@@ -82,30 +123,31 @@ const Source* Moment::changed_line() const {
   return nullptr;
 }
 
-const Source* Moment::changed(Store& store, std::uint64_t one_in, unsigned threads) const {
-  if (const Source* source = changed_line()) return source;
-  if (one_in == 0 || planted(Bug::feed_chunks_not_compared)) return nullptr;
-  struct Chunk {
-    const Source* source;
-    std::uint64_t number;
-    bool same;
-  };
+std::vector<Moment::Chunk> Moment::chosen(std::uint64_t one_in) const {
   std::vector<Chunk> chosen;
   std::uint64_t count = round_;
   for (const Source& source : lazy_) {
-    const std::uint64_t size = FeedAccess::tensor(source.target)->layout.size_bytes;
+    const std::uint64_t size = tensor_of(source).layout.size_bytes;
     for (std::uint64_t at = 0; at < size; at += kChunkBytes) {
       if (count++ % one_in == 0) chosen.push_back({&source, at / kChunkBytes, false});
     }
   }
-  auto compare = [&](std::size_t part) {
-    Chunk& chunk = chosen[part];
-    chunk.same = has_staged(store, *chunk.source, chunk.number);
+  return chosen;
+}
+
+const Source* Moment::changed(Store& store, std::uint64_t one_in, unsigned threads) const {
+  if (const Source* source = changed_line()) return source;
+  if (one_in == 0 || planted(Bug::feed_chunks_not_compared)) return nullptr;
+  std::vector<Chunk> chunks = chosen(one_in);
+  auto some = [&](std::size_t part) {
+    const std::size_t begin = part * kTogether;
+    const std::size_t size = std::min(kTogether, chunks.size() - begin);
+    compare(store, std::span(chunks).subspan(begin, size));
   };
-  const auto paying = static_cast<unsigned>(1 + chosen.size() / kThreadChunks);
-  sharing.share(std::min(threads, paying), chosen.size(), PartJob(compare));
-  const auto found = std::ranges::find(chosen, false, &Chunk::same);
-  return found == chosen.end() ? nullptr : found->source;
+  const std::size_t parts = (chunks.size() + kTogether - 1) / kTogether;
+  sharing.share(threads, parts, PartJob(some));
+  const auto found = std::ranges::find(chunks, false, &Chunk::same);
+  return found == chunks.end() ? nullptr : found->source;
 }
 
 }  // namespace tensorshelf

@@ -37,7 +37,16 @@ class Moment {
  private:
   std::uint64_t probe(std::size_t source) const;
   const Source* changed_line() const;
-  bool has_staged(Store& store, const Source& source, std::uint64_t chunk) const;
+  struct Chunk {
+    const Source* source;
+    std::uint64_t number;
+    bool same;
+  };
+  std::vector<Chunk> chosen(std::uint64_t one_in) const;
+  void compare(Store& store, std::span<Chunk> chunks) const;
+  bool has_staged(Store& store, const Chunk& chunk) const;
+  // Of as many of the first chunks as a device copies together; nothing where that is none.
+  std::unique_ptr<DeviceBatch> copied_together(std::span<const Chunk> chunks) const;
 
   std::span<const Source> lazy_;
   std::uint64_t round_;
