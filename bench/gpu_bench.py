@@ -2,14 +2,15 @@
 
 The state of the rates is a dictionary of float32 tensors of 64 MiB on the device. Their limit is
 cudaMemcpyAsync between that memory and page-locked memory of the host, of as many bytes, in the
-same rotation; medians. A save counts until it is staged, when the trainer may go on (every 16th
-chunk is compared by then), and until it is durable.
+same rotation; medians. A save counts until all is copied, until it is staged, when the trainer may
+go on (every 16th chunk has crossed the bus once more by then, to be compared), and until it is
+durable.
 
 The training is a GPT in float32 under bfloat16's autocast, with AdamW (fused): parameters and both
 moments are saved. Micro-batches are accumulated until the bandwidth hides a save per step
-(FastPersist's equation 1). Steps with saves and without come in blocks, which are timed whole, so
-that the host may run ahead of the device; of each the first step is left out, which bears the end
-of the other's.
+(FastPersist's equation 1), and then twice as many. Steps with saves and without come in blocks,
+which are timed whole, so that the host may run ahead of the device; of each the first step is left
+out, which bears the end of the other's.
 """
 
 from __future__ import annotations
@@ -80,11 +81,15 @@ def rates(folder: Path, tier: str, nbytes: int, rounds: int) -> dict[str, float]
                     tensor.add_(1)
                 torch.cuda.synchronize()
                 begin = time.perf_counter()
-                auto.step(next(step))
+                commit = auto.step(next(step))
                 staged = time.perf_counter() - begin
                 auto.wait()
+                assert commit is not None
+                times = commit.times  # of the first save, which makes the tensors, "durable" alone
                 if workers == WORKERS[0] and number == -2:
                     note("first save", time.perf_counter() - begin, 0)
+                if number >= 0:
+                    note(f"copied, {workers} workers", times["copied"] - times["began"], number)
                 note(f"staged, {workers} workers", staged, number)
                 note(f"durable, {workers} workers", time.perf_counter() - begin, number)
                 note("bare copy to the host", timed(to_host), number)
@@ -96,7 +101,7 @@ def rates(folder: Path, tier: str, nbytes: int, rounds: int) -> dict[str, float]
     path.unlink()
     found = {name: statistics.median(each) for name, each in samples.items()}
     for key, seconds in found.items():
-        if key.startswith(("staged", "durable", "load")):
+        if key.startswith(("copied", "staged", "durable", "load")):
             bare = found["bare copy to the " + ("device" if key == "load_into" else "host")]
             rate, limit = (nbytes / each / 1e9 for each in (seconds, bare))
             print(f"  {key}: {rate:.1f} GB/s, {bare / seconds:.2f} of a bare copy's {limit:.1f}")
@@ -193,6 +198,33 @@ def others(folder: Path, run: Training, steps: int) -> Iterator[tuple[str, float
     shutil.rmtree(folder / "dcp")
 
 
+def beside_saves(
+    run: Training, save: Callable[[], object], blocks: int
+) -> tuple[float, float, float]:
+    """Seconds of a step with a save of the one before under way, of one without, and of save()."""
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    calls: list[float] = []
+    for block in range(2 * blocks):
+        saved = block % 2 == 1
+        torch.cuda.synchronize()
+        for place in range(BLOCK_STEPS):
+            if place == 1:
+                torch.cuda.synchronize()
+                begin = time.perf_counter()
+            if saved:
+                before = time.perf_counter()
+                save()
+                calls.append(time.perf_counter() - before)
+            run.step()
+        torch.cuda.synchronize()
+        seconds[saved].append((time.perf_counter() - begin) / (BLOCK_STEPS - 1))
+    return (
+        statistics.median(seconds[True]),
+        statistics.median(seconds[False]),
+        statistics.median(calls),
+    )
+
+
 def training(folder: Path, tier: str, quick: bool, blocks: int) -> dict[str, float]:
     """Seconds of a step with a save of the one before under way, and of one without."""
     run = Training(quick)
@@ -228,41 +260,28 @@ def training(folder: Path, tier: str, quick: bool, blocks: int) -> dict[str, flo
                 durations.setdefault(name, []).append(passed)
         alone = {name: statistics.median(each) for name, each in durations.items()}
         one = statistics.median(timed(run.step) for _ in range(3))
-        run.micro_batches = 1 + int(1.25 * alone["durable"] / one)
-        seconds: dict[bool, list[float]] = {True: [], False: []}
-        calls: list[float] = []
-        for block in range(2 * blocks):
-            saved = block % 2 == 1
-            torch.cuda.synchronize()
-            for place in range(BLOCK_STEPS):
-                if place == 1:
-                    torch.cuda.synchronize()
-                    begin = time.perf_counter()
-                if saved:
-                    before = time.perf_counter()
-                    save()
-                    calls.append(time.perf_counter() - before)
-                run.step()
-            torch.cuda.synchronize()
-            seconds[saved].append((time.perf_counter() - begin) / (BLOCK_STEPS - 1))
-        auto.wait()
+        hiding = 1 + int(1.25 * alone["durable"] / one)
+        found = {
+            "parameters": float(parameters),
+            "bytes": float(nbytes),
+            "first save": first,
+            **{f"{name}, alone": seconds for name, seconds in alone.items()},
+        }
+        for run.micro_batches in (2 * hiding, hiding):
+            with_saves, without, call = beside_saves(run, save, blocks)
+            auto.wait()
+            found |= {
+                f"{run.micro_batches} micro-batches, step() call": call,
+                f"{run.micro_batches} micro-batches, step with a save": with_saves,
+                f"{run.micro_batches} micro-batches, step without": without,
+            }
+            print(
+                f"  {parameters / 1e9:.2f} B parameters, {run.micro_batches} micro-batches: a step "
+                f"with a save takes {with_saves:.4f} s, without {without:.4f}: "
+                f"{with_saves / without:.4f}x; step() returns in {call * 1e3:.2f} ms",
+                flush=True,
+            )
     path.unlink()
-    with_saves, without = (statistics.median(seconds[saved]) for saved in (True, False))
-    found = {
-        "parameters": float(parameters),
-        "bytes": float(nbytes),
-        "micro-batches": float(run.micro_batches),
-        "first save": first,
-        **{f"{name}, alone": seconds for name, seconds in alone.items()},
-        "step() call": statistics.median(calls),
-        "step with a save": with_saves,
-        "step without": without,
-    }
-    print(
-        f"  {parameters / 1e9:.2f} B parameters, {run.micro_batches} micro-batches: a step with a "
-        f"save takes {with_saves:.3f} s, without {without:.3f}: {with_saves / without:.3f}x; "
-        f"step() returns in {found['step() call'] * 1e3:.2f} ms"
-    )
     for name, each in alone.items():
         print(f"  a save alone, {name}: {nbytes / each / 1e9:.1f} GB/s", flush=True)
     with warnings.catch_warnings():
