@@ -42,6 +42,14 @@ std::shared_ptr<SavePlan> plan_of(std::vector<SourceTuple> tuples) {
   return std::make_shared<SavePlan>(std::move(sources));
 }
 
+py::list departed(const SavePlan& plan) {
+  py::list all;
+  for (const auto& each : without_gil([&] { return plan.departed(); })) {
+    all.append(py::make_tuple(each.name, each.name_now));
+  }
+  return all;
+}
+
 std::optional<SavePending> save(Pipeline& pipeline, Session& session,
                                 const std::shared_ptr<SavePlan>& plan,
                                 std::optional<std::uint64_t> step,
@@ -99,7 +107,8 @@ void bind_pipeline(py::module_& m) {
 
   py::class_<SavePlan, std::shared_ptr<SavePlan>>(m, "SavePlan")
       .def(py::init(&plan_of), py::arg("sources"))
-      .def_property_readonly("nbytes", &SavePlan::size_bytes);
+      .def_property_readonly("nbytes", &SavePlan::size_bytes)
+      .def("departed", &departed);
 
   py::class_<SavePending>(m, "PendingSave")
       .def("staged", &SavePending::staged)

@@ -112,7 +112,6 @@ void bind_tensor(py::module_& m) {
       .def(py::init<const TensorRef&>(), py::arg("other"))
       .def("_info", &TensorRef::info, py::call_guard<Unlocked>())
       .def_property_readonly("_name_now", &TensorRef::name)
-      .def("_gone", &TensorRef::is_gone, py::call_guard<Unlocked>())
       .def_property_readonly("_id", &TensorRef::id)
       .def("_is", &TensorRef::operator==, py::arg("other"))
       .def(

@@ -60,6 +60,30 @@ TEST_CASE("a plan has its eager sources first, and keeps the order of each kind"
   CHECK(order == "CEabd");
 }
 
+TEST_CASE("a plan tells which of its tensors were erased or renamed") {
+  Fed fed;
+  const Bytes bytes(8);
+  std::vector<Source> sources;
+  for (const char* name : {"a", "b", "c", "d"}) {
+    sources.push_back(source(make_bytes(fed.shelf, name, 8), bytes, *name != 'd'));
+  }
+  const auto plan = plan_of(std::move(sources));
+  const auto told = [&] {
+    std::string all;
+    for (const auto& [name, name_now] : plan->departed()) all += name + ">" + name_now + " ";
+    return all;
+  };
+  CHECK(told().empty());
+  fed.shelf.rename("b", "elsewhere");
+  fed.shelf.erase("c");
+  CHECK(told() == "b>elsewhere c>c ");
+  make_bytes(fed.shelf, "c", 8);  // another one, with its name
+  fed.shelf.rename("d", "last");
+  CHECK(told() == "d>last b>elsewhere c>c ");
+  fed.shelf.rename("elsewhere", "b");
+  CHECK(told() == "d>last c>c ");
+}
+
 TEST_CASE("several workers take the largest sources of each kind first, one as they were given") {
   Fed fed;
   const Bytes bytes(300);

@@ -86,8 +86,17 @@ class SavePlan {
   // this order several workers take them: what is taken last is small, so that they end together.
   const std::vector<std::size_t>& largest_first() const { return largest_first_; }
 
+  // Tensors that were erased or renamed since the plan was made, in the order of sources(). For who
+  // knows them by their names: all are asked in one call, for a plan may have thousands.
+  struct Departed {
+    std::string name;      // when the plan was made
+    std::string name_now;  // the last one, of what was erased
+  };
+  std::vector<Departed> departed() const;
+
  private:
-  std::vector<Source> sources_;  // the eager ones first; else in the order given
+  std::vector<Source> sources_;     // the eager ones first; else in the order given
+  std::vector<std::string> names_;  // of those in sources_
   std::vector<std::size_t> largest_first_;
   std::uint64_t size_bytes_ = 0;
 };

@@ -56,6 +56,18 @@ SavePlan::SavePlan(std::vector<Source> sources) : sources_(std::move(sources)) {
   std::ranges::stable_sort(largest_first_, {}, [this](std::size_t at) {
     return std::pair(sources_[at].lazy, ~size_of(sources_[at]));
   });
+  names_.reserve(sources_.size());
+  for (const Source& source : sources_) names_.emplace_back(source.target.name());
+}
+
+std::vector<SavePlan::Departed> SavePlan::departed() const {
+  std::vector<Departed> found;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    const TensorRef& target = sources_[i].target;
+    if (target.name() == names_[i] && !target.is_gone()) continue;
+    found.push_back({names_[i], std::string(target.name())});
+  }
+  return found;
 }
 
 bool SaveTicket::staged() const { return save_->has_staged(); }

@@ -41,7 +41,6 @@ class SavePlan(NamedTuple):
 
     again: Again
     sources: _core.SavePlan
-    targets: list[tuple[_core.TensorRef, str]]  # of these, and the names that the record has
     about: Sources
     room: Array  # that the record is saved from
     fresh: list[Callable[[], object]]  # bring copies up to date of what lies in no order
@@ -55,8 +54,8 @@ class SavePlan(NamedTuple):
 
         A tensor that was erased, and that no other took the place of, is for the save to miss.
         """
-        for target, name in self.targets:
-            if target._name_now != name or (target._gone() and name in shelf):
+        for name, name_now in self.sources.departed():
+            if name_now != name or name in shelf:
                 raise Changed  # what the record calls so is another tensor by now, or none
         if any(_torch.current_stream(device) != known for device, known in self.streams.items()):
             raise Changed  # what is queued on another would not be seen
@@ -107,10 +106,7 @@ def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> S
     copies = [copy for copy in moving.values() if copy is not None]
     plan = _core.SavePlan(sources)
     about = _about(names, sources)
-    targets = [(source[0], name) for source, name in zip(sources, names, strict=True)]
-    return SavePlan(
-        again, plan, targets, about, room, fresh, copies, Early(watched), streams, keeps
-    )
+    return SavePlan(again, plan, about, room, fresh, copies, Early(watched), streams, keeps)
 
 
 def _about(names: list[str], sources: "list[_core.SourceTuple]") -> Sources:
