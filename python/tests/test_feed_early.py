@@ -49,6 +49,31 @@ def test_a_change_is_of_the_save_that_it_came_behind(
     auto.close()
 
 
+def test_who_heard_of_a_change_may_change_it_again(shelf: ts.Shelf) -> None:
+    """The save that was begun before it was known copied the tensor lazily, by the old plan."""
+    model = nn.Linear(64, 64)
+    auto = shelf.autosave(
+        model=model,
+        optimizer=momentum(model),
+        pipeline={"bytes_per_second": 1, "check_one_in": 0},
+    )
+    for step in (1, 2):
+        auto.step(step)
+        auto.wait()
+    auto.step(3)
+    changed(model.weight)
+    with pytest.raises(ts.TornSave, match=r"behind step\(3\)"):
+        auto.step(4)
+    saved = model.weight.detach().clone()
+    changed(model.weight)
+    auto.wait()
+    assert torch.equal(shelf.load()["model"]["weight"], saved)
+    changed(model.weight)
+    auto.step(5)
+    auto.close()
+    assert torch.equal(shelf.load()["model"]["weight"], model.weight)
+
+
 def test_what_was_changed_too_early_once_is_not_forgotten_for_another(shelf: ts.Shelf) -> None:
     model = net()
     optimizer = momentum(model)

@@ -1,5 +1,6 @@
 """A state that is saved again and again, copied by threads of the pipeline's own."""
 
+import contextlib
 import logging
 import os
 import sys
@@ -47,7 +48,8 @@ class Shelf(Protocol):
 
 def _workers(cpus: Collection[int]) -> int:
     """One, which copies as fast as memory is on two cores; where a program uses a CUDA device,
-    whose bus carries more than one thread copies, half of the cores, or one for each of ``cpus``.
+    whose bus carries more than one thread copies, half of the cores, or one for each of ``cpus``,
+    but no more than 8.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -139,6 +141,9 @@ class Feed:
         self._last = Commit(
             pending, lambda made: self._compare(plan.early, counts, step if made else None)
         )
+        if self._plan is None:  # it copies behind step() what is known by now to change too early
+            with contextlib.suppress(ShelfError):  # who waits for it hears of that
+                self._last.wait_staged()
         return self._last
 
     def _settle(self) -> None:
@@ -227,8 +232,9 @@ class Feed:
         )
 
     def tell_too_early(self) -> None:
-        """What was changed before its save was staged, where that is known by now: it is when the
-        next save is begun, which copies it at once. Raises TornSave, or warns.
+        """What was changed before its save was staged, where that is known by now. The save that
+        was begun meanwhile is staged, too, and the next ones copy it at once. Raises TornSave, or
+        warns.
         """
         found, self._too_early = self._too_early, None
         if found is not None:
