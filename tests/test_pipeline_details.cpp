@@ -2,10 +2,12 @@
 // a file that goes away meanwhile.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <tensorshelf/pipeline.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -58,6 +60,24 @@ TEST_CASE("a plan has its eager sources first, and keeps the order of each kind"
   const auto plan = plan_of(std::move(sources));
   for (const Source& each : plan->sources()) order += each.target.info().name;
   CHECK(order == "CEabd");
+}
+
+TEST_CASE("a pipeline is asked for no less niceness than there is") {
+  Fed fed;
+  std::thread([&] {  // has a nice value of its own
+    const auto thread = static_cast<id_t>(::gettid());
+    const int own = std::min(19, std::max(::getpriority(PRIO_PROCESS, thread) + 1, 5));
+    REQUIRE(::setpriority(PRIO_PROCESS, thread, own) == 0);
+    const auto error = error_of([&] { Pipeline pipeline(fed.shelf, {.nice = own - 1}); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::bad_argument);
+    CHECK(error->remedy().find(std::to_string(own)) != std::string::npos);
+    for (const int nice : {0, own}) {
+      Pipeline pipeline(fed.shelf, {.nice = nice});
+      pipeline.save(fed.plan()).value().wait_durable();
+    }
+  })
+      .join();
 }
 
 TEST_CASE("a plan tells which of its tensors were erased or renamed") {

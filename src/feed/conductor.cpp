@@ -31,6 +31,12 @@ void check_options(const PipelineOptions& options) {
     throw Error(Errc::bad_argument, fmt::format("nice={} is out of range", options.nice),
                 "use 0 to 19, which gives way to all others");
   }
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  if (options.nice > 0 && options.nice < own) {
+    throw Error(Errc::bad_argument,
+                fmt::format("nice={} is less than the {} of this process", options.nice, own),
+                fmt::format("use {} to 19, or 0 for as nice as the process is", own));
+  }
   cpu_set_t mine;
   const bool known = ::sched_getaffinity(0, sizeof mine, &mine) == 0;
   for (const int cpu : options.cpus) {
@@ -188,8 +194,8 @@ void Pipeline::Conductor::hand_over(const std::shared_ptr<Save>& save) {
 
 // ---- the thread's part --------------------------------------------------------------------------
 
-// Neither can be refused but where the process lost processors since its options were checked. Then
-// it copies on those that are left, which slows others and loses nothing.
+// Both were checked. CPUs can be refused where the process lost some since: then it copies on those
+// that are left, which slows others and loses nothing.
 void Pipeline::Conductor::keep_to_itself() const {
   if (options_.nice > 0) {
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), options_.nice);
@@ -268,13 +274,13 @@ void Pipeline::Conductor::conduct(Save& save) {
   bool ended = false;
   try {
     if (planted(Bug::feed_staged_early)) save.staged();
-    copy_lazy(save);
+    copy_lazy(save);  // into the open attempt alone, which is dropped where anything fails (I13)
     if (planted(Bug::feed_not_drained)) {
       const std::lock_guard lock(mutex_);
       check_open();
     }
-    compare(save);
-    save.staged();
+    compare(save);  // what changed meanwhile is in no version (I9)
+    save.staged();  // from here on no source is looked at
     check_name(file_);
     store_->check_media();
     if (save.id && !planted(Bug::feed_prepared_committed)) return prepare(save, ended);
