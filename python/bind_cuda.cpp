@@ -1,5 +1,6 @@
-// CUDA memory into tensors and host memory. An address comes from Python as a number: torch's
-// data_ptr(), or __cuda_array_interface__.
+// What Python says of CUDA memory, as DeviceBytes and DeviceTarget, and copies of it to host
+// memory. An address comes from Python as a number: torch's data_ptr(), or
+// __cuda_array_interface__.
 #include <tensorshelf/cuda.hpp>
 
 #include "shared.hpp"

@@ -54,8 +54,7 @@ std::optional<SavePending> save(Pipeline& pipeline, Session& session,
                                 const std::shared_ptr<SavePlan>& plan,
                                 std::optional<std::uint64_t> step,
                                 const std::optional<std::string>& id) {
-  auto ticket =
-      without_gil([&] { return id ? pipeline.save(plan, step, *id) : pipeline.save(plan, step); });
+  auto ticket = without_gil([&] { return pipeline.save(plan, step, id); });
   if (!ticket) return std::nullopt;
   session.saved();
   return SavePending(std::move(*ticket));

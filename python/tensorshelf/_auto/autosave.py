@@ -46,7 +46,7 @@ class Autosave:
     """Saves a state every so many steps, in the background; ``shelf.autosave(...)`` gives one.
 
     ``step()`` returns when all that may change before an optimizer's next step is copied. What
-    optimizers step and keep is copied by the pipeline's thread during the next forward and
+    optimizers step and keep is copied by the pipeline's threads during the next forward and
     backward, and each optimizer's ``step()`` waits for that. The version becomes durable meanwhile.
     For one thread; one for each shelf, for a shelf holds one state.
     """

@@ -69,8 +69,8 @@ class SavePlan(NamedTuple):
 
 
 def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> SavePlan:
-    """Of a state that has just been saved, flattened, with those tensors copied before step()
-    returns; all of them for None. Raises Changed where it cannot be.
+    """Of a flattened state that the shelf holds, saved or loaded just now. ``eager`` names tensors
+    that may change when step() returns; None: all. Raises Changed where it cannot be.
     """
     again = Again(state, flat)
     gated = frozenset() if eager is None else _gated(state)

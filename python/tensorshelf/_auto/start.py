@@ -10,7 +10,7 @@ from tensorshelf._size import format_size
 class Sources:
     """What a save is copied from, and when."""
 
-    eager: tuple[str, ...]  # tensors of the shelf that are copied before step() returns
+    eager: tuple[str, ...]  # tensors of the shelf that may change when step() returns
     lazy: tuple[str, ...]  # that are copied while the next forward and backward run
     eager_nbytes: int
     lazy_nbytes: int

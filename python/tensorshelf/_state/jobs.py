@@ -12,7 +12,8 @@ from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array
 from tensorshelf._values._index import Box
 
-_THREADS = 8  # more than cores: each waits for the drive, and memory loses nothing by it
+# Also where there are fewer cores: each waits for the drive, and memory loses nothing by it.
+_THREADS = 8
 _BATCH_BYTES = 4 << 20  # that one thread takes at once: small ones together
 
 

@@ -1,4 +1,6 @@
-"""The tensors of a saved state: first all that are wanted, then all are read, several at once."""
+"""The tensors of a saved state: first all that are wanted, then all are read, several at once; but
+one with strides of its own when it is wanted.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
