@@ -1,5 +1,5 @@
 // A CUDA runtime made of host memory, linked in place of the real one, so that the calls of
-// src/feed/cuda/copies.cpp are tested where there is no device. As lazy as a device may be: what is
+// src/feed/cuda are tested where there is no device. As lazy as a device may be: what is
 // queued on a stream runs when somebody waits for it, or when it is ordered before what runs. Any
 // thread may call it; what a test looks at in cuda() must be settled by then.
 #pragma once

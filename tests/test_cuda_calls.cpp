@@ -1,4 +1,4 @@
-// What src/feed/cuda/copies.cpp asks of CUDA, on a runtime of host memory (fake_cudart.hpp): order
+// What src/feed/cuda asks of CUDA, on a runtime of host memory (fake_cudart.hpp): order
 // after the caller's stream, devices, buffers that are kept, and every failure.
 #include <tensorshelf/cuda.hpp>
 

@@ -14,7 +14,8 @@
 // own. When the call returns, every byte has left the device, or is there: the memory may be
 // changed, freed, or used on any stream.
 // Thread-safety: any thread; calls at once use buffers of their own. The calling thread's current
-// device is the same afterwards, except on a thread that has not used CUDA yet.
+// device is the same afterwards, unless this process does not use that one: to make it current
+// would begin to.
 // Memory: 16 MiB of page-locked host memory for each call under way. It is kept for later calls: at
 // most 256 MiB of it, for 16 calls, lie idle in a process. A forked child has none of it.
 // Errors: Errc::unsupported; Errc::bad_argument for an address that is not CUDA's; Errc::io where
@@ -35,7 +36,7 @@ struct CUstream_st;  // what cudaStream_t points to
 namespace tensorshelf {
 
 struct CudaSupport {
-  bool built = false;       // this build can read CUDA memory
+  bool built = false;       // this build can copy CUDA memory
   int runtime_version = 0;  // of the CUDA runtime in it, as CUDART_VERSION: 13000 is 13.0
   int devices = 0;          // that this process can use
   std::string lacks = {};   // a sentence: why there is no device to use; empty where there is

@@ -7,15 +7,16 @@
 //       forward(); backward();
 //       if (ticket) ticket->wait_staged();        // the gate: from here on the weights may change
 //       optimizer_step();
-//       ticket = pipeline.save(plan, step);       // returns when the eager sources are copied
+//       ticket = pipeline.save(plan, step);       // returns when the eager sources may change
 //     }
 //
 // Two waits, and no third: when a ticket is staged its sources may change; when it is durable a
 // crash gives this version or a later one.
 //
-// One moment (I9): an eager source is copied before save() returns, a lazy one afterwards, while
-// nobody may change it. A lazy one that changed all the same abandons the save: Errc::torn names
-// it, and the shelf stays at the version before. Two things are compared when all is copied:
+// One moment (I9): an eager source is saved as it is when save() is called; so is a lazy one, which
+// is copied afterwards, while nobody may change it. A lazy one that changed all the same abandons
+// the save: Errc::torn names it, and the shelf stays at the version before. Two things are compared
+// when all is copied:
 //
 //     a cache line of each lazy source    with its hash, which save() took
 //     every n-th chunk (check_one_in)     with what was copied
@@ -27,13 +28,17 @@
 //
 //     a source on a device            is copied by        who waits for its copy
 //     lazy                            the pipeline        wait_staged()
-//     eager, 8 MiB on one stream      the device, queued  that stream, and not the host
+//     eager, the first 8 MiB          the device, queued  its stream, and not the host
 //     eager, the others               save()              save()
+//
+// The first are those in the plan's order up to one that does not fit, is of another stream, or is
+// managed or page-locked memory.
 //
 // Work that `stream` is given later may change eager sources at once, and lazy ones when the save
 // is staged. Of lazy sources on a device every n-th chunk is compared, as above. In one save
-// a line is compared of at most 16 sources of each stream; the next saves take the others. The
-// stream copies these lines before what it is given later.
+// a line is compared of at most 16 sources of each stream, and of none from managed or page-locked
+// memory on; the next saves take others. A stream of ours copies these lines, for which `stream`
+// waits before what it is given later.
 //
 // A save is like a transaction. Until it is launched,
 //
@@ -113,16 +118,18 @@ struct PipelineOptions {
   OnBusy on_busy = OnBusy::wait;
   std::uint64_t check_one_in = 16;     // of the chunks that were copied; 1: all, 0: none
   std::uint64_t bytes_per_second = 0;  // of lazy copies, while nobody waits for them; 0: no limit
-  std::vector<int> cpus = {};          // that the pipeline's threads keep to; empty: all
-  int nice = 0;                        // of its threads, 0 to 19
-  bool trace = false;                  // keep when each source was copied: SaveTicket::copies()
+  // Of the threads that copy lazy sources. save() copies eager ones by threads that are as its
+  // caller is: it waits for them.
+  std::vector<int> cpus = {};  // that they keep to; empty: all
+  int nice = 0;                // 0 to 19, and no less than the process has; 0: as that
+  bool trace = false;          // keep when each source was copied: SaveTicket::copies()
 };
 
 // When things happened, by std::chrono::steady_clock; the epoch where they have not.
 struct SaveTimes {
   using Time = std::chrono::steady_clock::time_point;
   Time began = {};     // save() was called
-  Time released = {};  // it returned: eager sources are copied
+  Time released = {};  // it returned: eager sources may change
   Time copied = {};    // all sources are
   Time staged = {};    // and compared
   Time launched = {};  // the version takes no more; on its way to the medium

@@ -1,6 +1,7 @@
 // The thread that brings one save after the other from its sources to the committing thread:
 //
-//     copy     the lazy sources into slots of the open attempt, by so many threads
+//     copy     what the device has brought of eager sources, then the lazy ones, into slots of the
+//              open attempt, by PipelineOptions::workers threads
 //     compare  what changed meanwhile abandons the save (moment.hpp)
 //     staged   the trainer may go on: no source is looked at any more
 //     launch   the attempt takes no more, and is sealed behind those before it

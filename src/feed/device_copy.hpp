@@ -59,9 +59,9 @@ class DeviceFill {
   virtual void settle() noexcept = 0;
 };
 
-// The copies of some sources, all queued when it was made, with what their stream is given later
-// behind them: for the device they are done, and it may change the sources next. Destroying it
-// waits for them.
+// The copies of some sources, all queued when it was made. Where it was made without a mark, what
+// their stream is given later comes behind them, and may change the sources. Destroying it waits
+// for them.
 class DeviceBatch {
  public:
   virtual ~DeviceBatch() = default;

@@ -13,7 +13,7 @@
 namespace tensorshelf {
 namespace {
 
-// Chunks that pay for starting a thread. A device copies them behind one call.
+// Chunks that pay for starting a thread. Those of a device have one buffer, and one event.
 constexpr std::size_t kTogether = 8;
 
 struct Stretch {

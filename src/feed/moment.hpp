@@ -1,8 +1,8 @@
 // Whether lazy sources are, when they have been copied, as they were when the save began (I9). A
 // hash of one cache line of each is taken at the begin: what changes all of a source before a byte
 // of it is copied shows there. What changes later shows where a chunk is hashed once more, and
-// compared with the hash that was made as it was copied. Which line and which chunks goes round
-// from save to save.
+// compared with the hash that was made as it was copied. Each save takes another line, drawn by its
+// number, and chunks take turns.
 // Of a device lines are taken of some sources alone (device_lines.hpp), and the moment is up to
 // where each stream had got.
 #pragma once

@@ -1,4 +1,4 @@
-// The copy of one source into the open attempt.
+// Copies of sources into the open attempt: eager ones together, a lazy one by itself, at a rate.
 #pragma once
 
 #include <algorithm>

@@ -169,7 +169,7 @@ class CudaBatch final : public DeviceBatch {
       to += source.size_bytes;
     }
     check(cudaEventRecord(lane_->done[0], lane_->stream), "recording an event", device_);
-    if (after == nullptr) {
+    if (after == nullptr) {  // I9: who changes the sources next waits for the copies
       check(cudaStreamWaitEvent(theirs, lane_->done[0], 0), "ordering two streams", device_);
     }
     sound_ = true;

@@ -1,5 +1,10 @@
 // CUDA as copies of a device. The files of this folder alone include CUDA's headers; absent.cpp
 // stands in for them in a build without CUDA.
+//
+// What is asked of CUDA: work of one stream runs in its order; an event stands for all that was
+// queued before it; a copy that was waited for has arrived. And nothing else: two streams run in
+// any order, a copy may run at any time until it is waited for, every call may fail, and a lane is
+// not used again behind a failure. tests/fake_cudart.cpp breaks what is not asked.
 #pragma once
 
 #include <memory>

@@ -116,6 +116,7 @@ void CopyLane::begin_behind(cudaEvent_t event, cudaStream_t theirs) {
   if (event == nullptr) {
     check(cudaEventRecord(earlier, theirs), "recording an event on the stream", device);
   }
+  // I9: copies see all that came before the event, and nothing that the caller does later.
   check(cudaStreamWaitEvent(stream, event ? event : earlier, 0), "ordering two streams", device);
 }
 

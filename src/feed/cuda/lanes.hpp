@@ -1,4 +1,4 @@
-// What copies from CUDA memory share: the current device, streams, page-locked buffers.
+// What copies from CUDA memory and to it share: the current device, streams, page-locked buffers.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,13 +19,14 @@
 
 namespace tensorshelf::cuda {
 
-// Of one buffer. A bus is near its full speed from 1 MiB; but several threads' calls wait for each
-// other in the driver, which fewer and larger copies spare (docs/performance.md, "From a GPU").
+// Of one buffer. Several threads' calls wait for each other in the driver, which fewer and larger
+// copies spare (docs/performance.md, "From a GPU").
 inline constexpr std::uint64_t kBufferBytes = 8 * kChunkBytes;
 
 void require_device();  // Errc::unsupported where there is none
 
-// Makes a device current for the calling thread, and the one that was current again at the end.
+// Makes a device current for the calling thread, and the one that was current again at the end, if
+// this process uses that.
 class CurrentDevice {
  public:
   CurrentDevice();
@@ -91,7 +92,7 @@ struct CopyLane {
   PageLocked memory;
   cudaStream_t stream = nullptr;
   cudaEvent_t earlier = nullptr;                      // the caller's work that comes before
-  std::array<cudaEvent_t, kDeviceBuffers> done = {};  // the last copy into each buffer
+  std::array<cudaEvent_t, kDeviceBuffers> done = {};  // the last copy into, or out of, each buffer
 };
 
 // Bytes [from, from + size_bytes) of what lies at `data` in the way of `layout`, and host memory.
