@@ -378,6 +378,12 @@ def test_rng_holds_every_generator() -> None:
     assert draw()[:3] == expected[:3]
 
 
+def test_no_driver_is_asked_for_devices_at_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("the driver was asked"))
+    assert "cuda" not in ts.RNG().state_dict()
+
+
 # ---- signals
 
 ENDING = """

@@ -25,7 +25,7 @@ class RNG:
         torch = sys.modules.get("torch")
         if torch is not None:
             state["torch"] = torch.get_rng_state()
-            if torch.cuda.is_available() and torch.cuda.is_initialized():
+            if torch.cuda.is_initialized():  # who asks whether there is a device asks the driver
                 state["cuda"] = torch.cuda.get_rng_state_all()
         return state
 
