@@ -402,9 +402,9 @@ def run(mapped: Path, block: Path, quick: bool) -> dict[str, Any]:
             results[name] = measured(looks, tier, count, rounds)
             cells = ", ".join(f"{key} {value * 1e6:.4g} us" for key, value in results[name].items())
             print(f"  {name}  {cells}", flush=True)
-        for width, batch in ((256, 512), (512, 1024)):
+        for width, batch, blocks in ((256, 512, 15), (512, 1024, 15), (1024, 2048, 5)):
             name = f"{title}, steps of {width} x {batch}"
-            results[name] = measured(steps, tier, width, batch, 3 if quick else 15)
+            results[name] = measured(steps, tier, width, batch, 3 if quick else blocks)
             cells = ", ".join(f"{key} {value:.4g}" for key, value in results[name].items())
             print(f"  {name}  {cells}", flush=True)
     return results
