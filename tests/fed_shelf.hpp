@@ -139,4 +139,21 @@ struct Fed {
   }
 };
 
+// Another thread than that of the test is kept before it writes.
+inline void hold_copies(Fed& fed, Door& door) {
+  const auto me = std::this_thread::get_id();
+  door.shut();
+  fed.hook->before_write = [&door, me] {
+    if (std::this_thread::get_id() != me) door.pass();
+  };
+}
+
+// Before the copying thread's write number `at`, from 0.
+inline void before_copy(Fed& fed, unsigned at, std::function<void()> act) {
+  const auto me = std::this_thread::get_id();
+  fed.hook->before_write = [=, count = std::make_shared<unsigned>(0)] {
+    if (std::this_thread::get_id() != me && (*count)++ == at) act();
+  };
+}
+
 }  // namespace tensorshelf::testing
