@@ -148,6 +148,6 @@ BUGS = [
         "_auto/feed.py",
         "        self._eager.update(changed)\n",
         "",
-        "test_feed.py told_and_mended",
+        "test_feed_early.py told_and_mended",
     ),
 ]

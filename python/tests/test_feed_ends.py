@@ -1,5 +1,6 @@
-"""What a feed keeps, and what it leaves behind, where a call of it ends otherwise than well."""
+"""What a feed keeps and leaves behind, and who is told, where a call ends otherwise than well."""
 
+import contextlib
 import dataclasses
 import gc
 import os
@@ -13,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import Place
 from test_feed import RESTING, net, plain
+from test_feed_early import by_data, first_element
 
 import tensorshelf as ts
 from tensorshelf._auto.early import TooEarly
@@ -23,6 +26,7 @@ from tensorshelf._auto.timeline import Timeline
 
 pytest.importorskip("msgpack")
 torch = pytest.importorskip("torch")
+nn = torch.nn
 
 
 def test_memory_stays_though_a_signal_ends_the_save(
@@ -211,3 +215,135 @@ def test_a_pipeline_that_is_let_go_leaves_the_gil_to_whom_it_waits_for(
         timeout=60,
     )
     assert done.stdout == "gone\n", done.stderr
+
+
+def test_a_failure_is_told_by_the_next_step_though_that_saves_nothing(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer, every=2)
+    plain(lambda: model(torch.randn(4, 8)).square().mean(), optimizer)
+    auto.step(2)
+    auto.wait()
+    del shelf["model.0.weight"]
+    shelf.persist()
+    commit = auto.step(4)
+    assert commit is not None
+    while not commit.done():
+        pass
+    auto.gate()  # which lets pass: nothing is copied any more
+    with pytest.raises(ts.UnknownName):
+        auto.step(5)
+    assert auto.step(6) is not None
+    auto.close()
+    assert shelf.step == 6
+
+
+@pytest.mark.parametrize("looked", [False, True])
+def test_what_failed_before_anybody_waited_is_told_by_the_next_step(
+    shelf: ts.Shelf, looked: bool
+) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    auto = shelf.autosave(model=model, optimizer=optimizer, pipeline={"check_one_in": 1})
+    for step in range(1, 4):
+        plain(lambda: model(torch.randn(4, 8)).square().mean(), optimizer)
+        auto.step(step)
+    auto.wait()
+    for parameter in model.parameters():
+        parameter.data.add_(1)
+    del shelf[next(name for name in shelf if name.endswith("3.weight"))]
+    shelf.persist()
+    commit = auto.step(4)  # it fails behind the step, in the pipeline's thread
+    assert commit is not None
+    while not commit.done():
+        pass
+    if looked:
+        assert "launched" not in commit.times
+        assert auto._timeline.saves[-1].seconds is None
+    with pytest.raises(ts.UnknownName):
+        auto.step(5)
+    auto.step(6)
+    auto.close()
+    assert shelf.step == 6
+
+
+def test_a_shelf_that_is_let_go_waits_for_its_save(shelf: ts.Shelf) -> None:
+    class Failing:
+        waited = False
+
+        def wait(self) -> None:
+            Failing.waited = True
+            raise ts.IoError("the flush failed", "look at the drive")
+
+    model = net()
+    auto = shelf.autosave(model=model, optimizer=torch.optim.AdamW(model.parameters()))
+    for step in range(1, 4):
+        commit = auto.step(step)
+        assert commit is not None
+        commit.wait()
+    assert shelf._flight is commit._save  # so that letting go waits for it, and then asks
+    auto.close()
+    shelf._flight = Failing()  # type: ignore[assignment]
+    shelf.__del__()
+    assert Failing.waited
+
+
+def test_the_first_failure_is_raised_by_who_closes(place: Place) -> None:
+    """A save that lost its file, and then a change behind the step: of that there is no version."""
+    shelf = ts.open(place[0], mode="w", tier=place[1])
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    auto = shelf.autosave(model=model, optimizer=optimizer)
+    plain(lambda: model(torch.ones(1, 64)).square().sum(), optimizer)
+    auto.step(1)
+    auto.wait()
+    os.unlink(place[0])
+    with contextlib.suppress(ts.ShelfGone):
+        auto.step(2)
+    first_element(model.weight)
+    with pytest.raises(ts.ShelfGone) as error:
+        auto.step(3)
+    assert not isinstance(error.value.__context__, ts.TornSave)
+    auto.close()
+    with contextlib.suppress(ts.ShelfGone):
+        shelf.close()
+    assert shelf.closed
+
+
+def test_torn_saves_count_also_where_each_had_ended_before_the_next(shelf: ts.Shelf) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer, on_error="warn", pipeline=RESTING)
+    auto.step(1)
+    auto.step(2)
+    for step in (3, 4, 5, 6):
+        commit = auto.step(step)
+        if commit is None:
+            continue  # which told of the one before
+        for p in model.parameters():
+            by_data(p)
+        assert commit._save is not None
+        with contextlib.suppress(ts.TornSave):
+            commit._save.wait_staged()
+    assert not auto._feed.overlap
+    auto.close()
+
+
+def test_two_torn_in_a_row_end_the_overlap(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(
+        model=model, optimizer=optimizer, on_error="warn", pipeline=RESTING, every=1
+    )
+    for step in range(1, 12):
+        auto.step(step)
+        for p in model.parameters():
+            by_data(p)
+    auto.close()
+    assert "2 saves in a row were abandoned" in caplog.text
+    assert "autosave(overlap=False)" in caplog.text
+    assert shelf.step == 11
+    # From there on each save is of its moment.
+    assert auto._flight.commit is None
