@@ -620,6 +620,16 @@ def test_python_modules_import_in_one_direction() -> None:
     assert in_rings(modules()) == {}
 
 
+@pytest.mark.parametrize("folder", ["_auto", "_state"])
+def test_a_folder_of_the_package_lists_its_modules(folder: str) -> None:
+    """One line each, in the docstring of what gathers them."""
+    path = ROOT / "python/tensorshelf" / folder
+    prose = (path / "__init__.py").read_text("utf-8")
+    listed = re.findall(r"^(?: {4})?(\w+)  +\S", prose, re.MULTILINE)
+    assert sorted(listed) == sorted(each.stem for each in path.glob("[!_]*.py"))
+    assert len(listed) > 20  # the search can hit
+
+
 def included(path: Path) -> list[Path]:
     """Our headers that a file includes: beside it, or else from where the compilers look."""
     places = (path.parent, ROOT / "src", ROOT / "include", ROOT)
