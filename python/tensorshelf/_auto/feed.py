@@ -28,7 +28,7 @@ from tensorshelf.errors import ShelfError, TornSave, UnresolvedError
 
 logger = logging.getLogger("tensorshelf")
 
-_NAP_SECONDS = 0.005
+NAP_SECONDS = 0.005
 _TORN_BEFORE_GIVING_UP = 2  # saves in a row
 
 _MOST_WORKERS = 8  # one copies 12 to 15 GB/s from an H200, whose bus carries 55
@@ -203,7 +203,7 @@ class Feed:
         try:
             # Not wait(), which would take what it fails with from whom that is to be told.
             while decided and self._newest is not None and not self._newest.done():
-                time.sleep(_NAP_SECONDS)
+                time.sleep(NAP_SECONDS)
         finally:
             if self.drainer is not None:
                 self.drainer.close()

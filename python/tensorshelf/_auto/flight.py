@@ -11,15 +11,13 @@ import logging
 import time
 
 from tensorshelf._auto.ending import note_besides
-from tensorshelf._auto.feed import Feed
+from tensorshelf._auto.feed import NAP_SECONDS, Feed
 from tensorshelf._auto.run import Run
 from tensorshelf._auto.timeline import Timeline
 from tensorshelf._commit import Commit
 from tensorshelf.errors import ShelfError
 
 logger = logging.getLogger("tensorshelf")
-
-_NAP_SECONDS = 0.005
 
 
 class Flight:
@@ -119,7 +117,7 @@ class Flight:
             return
         end = time.monotonic() + self._deadline
         while not commit.done() and time.monotonic() < end:
-            time.sleep(_NAP_SECONDS)
+            time.sleep(NAP_SECONDS)
         landed = "may be lost: the version before stands"
         if commit.done():
             try:

@@ -11,6 +11,7 @@ from tensorshelf._auto.files import write_text
 from tensorshelf._auto.measured import costs
 from tensorshelf._auto.start import Start
 from tensorshelf._auto.timeline import Span, Timeline
+from tensorshelf._auto.trace import LANES
 from tensorshelf._info import Info, survives
 from tensorshelf._size import format_size
 from tensorshelf.errors import UnsupportedError
@@ -28,7 +29,6 @@ _COLOURS = {
     "flip": "#c2410c",
     "barrier of the flip": "#33475b",
 }
-_LANES = ("trainer", "pipeline", "commit")
 _MEANINGS = {
     "compute": "the trainer, between two calls of step(), gates included",
     "gate": "an optimizer waits for the copies",
@@ -184,12 +184,12 @@ def _draw_lanes(axis: Any, spans: Sequence[Span]) -> None:
         if span.ended < first:
             continue
         left = max(span.began, first)
-        at = (len(_LANES) - span.lane - 0.36, 0.72)
+        at = (len(LANES) - span.lane - 0.36, 0.72)
         label = None if span.name in known else span.name
         known.add(span.name)
         bar = [((left - first) * 1e3, (span.ended - left) * 1e3)]
         axis.broken_barh(bar, at, color=_COLOURS[span.name], linewidth=0, label=label)
-    axis.set_yticks(range(len(_LANES)), reversed(_LANES))
+    axis.set_yticks(range(len(LANES)), reversed(LANES))
     axis.set_xlim(0, (last - first) * 1e3)
     axis.set_xlabel("ms")
     axis.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.28), frameon=False)

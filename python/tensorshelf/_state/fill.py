@@ -9,8 +9,8 @@ import numpy as np
 from tensorshelf._progress import Report
 from tensorshelf._state import objects, record, shards
 from tensorshelf._state.alike import alike
-from tensorshelf._state.load_report import LoadReport, mismatch
-from tensorshelf._state.matching import Matching
+from tensorshelf._state.load_report import SHOWN, LoadReport, mismatch
+from tensorshelf._state.matching import OTHER, Matching
 from tensorshelf._state.nodes import head, is_mapping, key_of, pairs, value_of
 from tensorshelf._state.paths import Path, dotted, shown
 from tensorshelf._state.plain import Node
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 LOADERS = "autosave"  # an outermost key that autosave adds: where its loaders are
-
-_SHOWN = 5  # keys in the text of an error
-_OTHER = "Give the state that was saved. Nothing was loaded."
 
 
 def load_into(
@@ -158,7 +155,7 @@ class _Fill:
 
     def _list(self, target: list[Any], node: Node, path: Path | None) -> None:
         if not isinstance(node, list) or node[0] != "list":
-            raise LayoutError(f"{shown(path)} is a list, and none was saved there", _OTHER)
+            raise LayoutError(f"{shown(path)} is a list, and none was saved there", OTHER)
         parts: Sequence[Node] = node[1:]
         if not any(map(_holds_what_stays, target)):
             values = value_of(node, self.reader)
@@ -169,7 +166,7 @@ class _Fill:
     def _tuple(self, target: tuple[Any, ...], node: Node, path: Path | None) -> list[Any]:
         """What of it stays, filled, beside what was saved: as a list, when all is done."""
         if not isinstance(node, list) or node[0] != "tuple":
-            raise LayoutError(f"{shown(path)} is a tuple, and none was saved there", _OTHER)
+            raise LayoutError(f"{shown(path)} is a tuple, and none was saved there", OTHER)
         made = list(target)
         self._items(made, node[1:], path)
         return made
@@ -302,7 +299,7 @@ class _Fill:
     def _saved(self, node: Node, path: Path | None) -> dict[Any, Node]:
         """A mapping's parts by their keys."""
         if not is_mapping(node):
-            raise LayoutError(f"{shown(path)} has keys, and none were saved there", _OTHER)
+            raise LayoutError(f"{shown(path)} has keys, and none were saved there", OTHER)
         return {key_of(key): part for key, part in pairs(node)}
 
 
@@ -386,8 +383,8 @@ def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:
     other = sorted((there - optimizer.param_groups[0].keys()) & objects.optimizer_options())
     if lacking and other:
         raise LayoutError(
-            f"{shown(path)} is {type(optimizer).__name__}, with {', '.join(lacking[:_SHOWN])}; one "
-            f"with {', '.join(other[:_SHOWN])} was saved",
+            f"{shown(path)} is {type(optimizer).__name__}, with {', '.join(lacking[:SHOWN])}; one "
+            f"with {', '.join(other[:SHOWN])} was saved",
             "Give an optimizer of the kind that was saved, or leave this key out. "
             "Nothing was loaded.",
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tensorshelf.errors import KeyMismatch
 
-_SHOWN = 5  # keys in the text of an error
+SHOWN = 5  # keys in the text of an error
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ def mismatch(report: LoadReport) -> KeyMismatch:
         ("saved and not given", report.unexpected_keys),
     ):
         if keys:
-            more = ", ..." if len(keys) > _SHOWN else ""
-            shown_keys = ", ".join(map(repr, keys[:_SHOWN]))
+            more = ", ..." if len(keys) > SHOWN else ""
+            shown_keys = ", ".join(map(repr, keys[:SHOWN]))
             parts.append(f"{len(keys)} {what} ({shown_keys}{more})")
     error = KeyMismatch(
         f"the state has other keys than the saved one: {', '.join(parts)}; nothing was loaded",

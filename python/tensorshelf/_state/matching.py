@@ -11,7 +11,7 @@ from tensorshelf._state.reader import Reader
 from tensorshelf._values import _dtypes
 from tensorshelf.errors import LayoutError
 
-_OTHER = "Give the state that was saved. Nothing was loaded."
+OTHER = "Give the state that was saved. Nothing was loaded."
 
 
 class Matching:
@@ -68,7 +68,7 @@ class Matching:
     def check_shape(self, target: Any, node: Node, path: Path | None, *, cast: bool = True) -> None:
         """``cast``: whether it is copied into the target; else somebody converts it."""
         if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "region"):
-            raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", _OTHER)
+            raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", OTHER)
         about = self._reader.about(node)
         if not isinstance(target, np.ndarray) and not _dtypes.is_known(about.element):
             raise LayoutError(
