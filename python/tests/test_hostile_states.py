@@ -339,13 +339,6 @@ def test_what_another_torch_knows_is_named(shelf: ts.Shelf, node: Any, match: st
     assert shelf.load("y") == {"y": 1}
 
 
-@pytest.mark.parametrize("value", [np.str_(""), np.bytes_(b""), np.str_("ab"), np.float16(2)])
-def test_numbers_and_texts_of_numpy(shelf: ts.Shelf, value: Any) -> None:
-    shelf.save({"a": value})
-    loaded = shelf.load()["a"]
-    assert (type(loaded), loaded) == (type(value), value)
-
-
 def test_every_tag_that_is_written_is_checked() -> None:
     """And none else: those of the sources are found by their form, a list that begins with one."""
     written = set()

@@ -156,6 +156,13 @@ def test_views_of_other_element_types_are_no_ties(shelf: ts.Shelf) -> None:
         assert loaded.astype(float).tolist() == value.astype(float).tolist()
 
 
+@pytest.mark.parametrize("value", [np.str_(""), np.bytes_(b""), np.str_("ab"), np.float16(2)])
+def test_numbers_and_texts_of_numpy(shelf: ts.Shelf, value: Any) -> None:
+    shelf.save({"a": value})
+    loaded = shelf.load()["a"]
+    assert (type(loaded), loaded) == (type(value), value)
+
+
 @pytest.mark.parametrize("kind", ["U", "S", "V"])
 def test_elements_of_no_bytes_are_refused(shelf: ts.Shelf, kind: str) -> None:
     rows = np.zeros(3, [("none", f"{kind}0"), ("one", "i4")])
