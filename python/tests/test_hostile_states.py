@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -352,6 +353,13 @@ def test_every_tag_that_is_written_is_checked() -> None:
     for name in ("float32", "bfloat16", "complex32"):
         assert _dtypes.is_known(name)
     assert not _dtypes.is_known("float31")
+
+
+def test_the_design_tells_every_tag_that_is_checked() -> None:
+    design = (Path(__file__).parents[2] / "docs/design.md").read_text("utf-8")
+    rows = design.partition("| tag | takes |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    told = [tag for row in rows for tag in row.split("|")[1].split("`")[1::2]]
+    assert sorted(told) == sorted(checked._TAGS)
 
 
 def random_node(chance: random.Random, depth: int) -> Any:

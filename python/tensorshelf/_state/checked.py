@@ -2,7 +2,26 @@
 
 The shelf's checksums tell damaged bytes, and not what something else wrote there. So a record is an
 ``object`` until it was looked at, and what has not the form that saving gives it is CorruptError.
-The tables have every tag that is stored, with what it takes.
+
+A record is a map of three: "format", a number; "owned", the names that the state's tensors have in
+the shelf; and "tree", a node. A node stands for itself, or is a list of a tag and of what it takes.
+The tables below have every tag that is stored; what those of tensors take is this:
+
+    ["tensor", library, element type, shape, place, strides]
+        The place is a tensor's name in the shelf; or its bytes, for one without dimensions, but on
+        a CUDA device, which had to be waited for at each save; or [name, offset]: a part of a
+        tensor of bytes, where several show one memory. Strides count elements, and are None in C
+        order.
+    ["tie", n]
+        The n-th tensor of the tree once more, from 0.
+    ["part", shape of the whole, offsets of the part, node]
+        The node of what this rank has of a tensor that is sharded, which lies in its shelf. That of
+        a Shard has its name behind.
+    ["piece", library, element type, shape, [name, writers, begin, end, held], strides]
+        As of a tensor, but for the place. The name is that of the whole, and every rank lists all
+        of them. From ``begin`` to ``end``, in bytes of the whole in C order, this rank has it, in
+        the tensor of the shelf that ``held`` names; None where it has nothing of it. The writers
+        (writers.py) share it out as split.py says.
 """
 
 import math

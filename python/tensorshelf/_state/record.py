@@ -1,5 +1,5 @@
-"""The tree of a state as bytes in a shelf: msgpack of {"format", "owned", "tree"}, in a tensor with
-room to grow (room.py), so that a counter with one digit more is no new tensor.
+"""The tree of a state as bytes in a shelf: msgpack of a record (checked.py), in a tensor with room
+to grow (room.py), so that a counter with one digit more is no new tensor.
 """
 
 import functools

@@ -1,9 +1,7 @@
 """Parts of tensors that are sharded over ranks: DTensors, as FSDP2 and tensor parallelism have, and
 plain tensors of which a Shard says what they are a part of.
 
-A node is ["part", shape of the whole, offsets of the part, node]: the node of what this rank has,
-which lies in its shelf. That of a Shard has its name behind. Where it goes back, it fills the same
-part of a tensor of the same shape.
+Its node: checked.py. Where a part goes back, it fills the same part of a tensor of the same shape.
 """
 
 import operator

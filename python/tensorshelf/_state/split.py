@@ -1,11 +1,6 @@
 """Tensors that ranks hold alike, of which each rank saves a piece.
 
-A node is ["piece", library, element type, shape, place, strides]: what a tensor's has, but for the
-place, [name, writers, begin, end, held]. The name is that of the whole, and every rank lists all of
-them. From ``begin`` to ``end``, in bytes of the whole in C order, this rank has it, in the tensor
-of the shelf that ``held`` names; None where it has nothing of it.
-
-The ``writers`` (writers.py), ranks of the group, share it out by the split of
+Its node: checked.py. The writers of a tensor, ranks of the group, share it out by the split of
 include/tensorshelf/partition.hpp. That is a part of this format: where the other pieces lie is
 computed, and written nowhere.
 """

@@ -1,10 +1,6 @@
 """Leaves of a state that are tensors: which of them are one, and which share memory.
 
-A node is ["tensor", library, element type, shape, place, strides], or ["tie", n]: the n-th tensor
-of the tree once more. The place is a tensor's name in the shelf; or its bytes, for one without
-dimensions, but on a CUDA device, which had to be waited for at each save; or [name, offset]: a part
-of a tensor of bytes, where several show one memory. Strides count elements, and are None in C
-order.
+Their nodes: checked.py.
 """
 
 import math
