@@ -8,9 +8,9 @@ durable.
 
 The training is a GPT in float32 under bfloat16's autocast, with AdamW (fused): parameters and both
 moments are saved. Micro-batches are accumulated until the bandwidth hides a save per step
-(FastPersist's equation 1), and then twice as many. Steps with saves and without come in blocks,
-which are timed whole, so that the host may run ahead of the device; of each the first step is left
-out, which bears the end of the other's.
+(FastPersist's equation 1, with a margin of a quarter), and before that twice as many. Steps with
+saves and without come in blocks, which are timed whole, so that the host may run ahead of the
+device; of each the first step is left out, which bears the end of the other's.
 """
 
 from __future__ import annotations
@@ -198,6 +198,22 @@ def others(folder: Path, run: Training, steps: int) -> Iterator[tuple[str, float
     shutil.rmtree(folder / "dcp")
 
 
+def saves_alone(
+    run: Training, save: Callable[[], ts.Commit], wait: Callable[[], object]
+) -> dict[str, float]:
+    """Seconds from the begin of a save until it is copied, staged and durable, beside no step."""
+    durations: dict[str, list[float]] = {}
+    for _ in range(5):
+        run.step()
+        torch.cuda.synchronize()
+        commit = save()
+        wait()
+        for name in ("copied", "staged", "durable"):
+            passed = commit.times[name] - commit.times["began"]
+            durations.setdefault(name, []).append(passed)
+    return {name: statistics.median(each) for name, each in durations.items()}
+
+
 def beside_saves(
     run: Training, save: Callable[[], object], blocks: int
 ) -> tuple[float, float, float]:
@@ -249,16 +265,7 @@ def training(folder: Path, tier: str, quick: bool, blocks: int) -> dict[str, flo
         first = timed(lambda: (save(), auto.wait()))
         run.step()
         timed(lambda: (save(), auto.wait()))  # the other slots' room
-        durations: dict[str, list[float]] = {}
-        for _ in range(5):
-            run.step()
-            torch.cuda.synchronize()
-            commit = save()
-            auto.wait()
-            for name in ("copied", "staged", "durable"):
-                passed = commit.times[name] - commit.times["began"]
-                durations.setdefault(name, []).append(passed)
-        alone = {name: statistics.median(each) for name, each in durations.items()}
+        alone = saves_alone(run, save, auto.wait)
         one = statistics.median(timed(run.step) for _ in range(3))
         hiding = 1 + int(1.25 * alone["durable"] / one)
         found = {
