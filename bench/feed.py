@@ -1,9 +1,10 @@
 """The feed beside what else saves a run: whole saves, saves behind a trainer's back, and loading.
 
-Each part measures ours and the others in rotation within one run, on the same path; medians. All
-are made durable (fsync of files and folders), and once not. One state is a dictionary of float32
-tensors in memory. The limits are fio (io_uring, O_DIRECT) on a drive and a plain copy by NumPy, of
-one thread, on a mapped medium.
+These measure ours and the others in rotation within one run, on the same path; medians. Whole saves
+are made durable (fsync of files and folders), and once not. What saves take of a trainer's steps is
+measured of ours alone. One state is a dictionary of float32 tensors in memory. The limits are a
+plain copy by NumPy, of one thread, in that rotation on a mapped medium, and fio (io_uring,
+O_DIRECT) behind it on a drive.
 """
 
 from __future__ import annotations
