@@ -61,6 +61,27 @@ TEST_CASE("a mirror that was cut short keeps nobody from what the first has") {
   CHECK(shelf.version() == version - (both && !whole ? 1 : 0));
 }
 
+TEST_CASE("a mirror of which nobody knows that it was filled to its end gives no root") {
+  const Mode mode = GENERATE(Mode::read, Mode::update);
+  const auto stamp =
+      GENERATE(as<std::optional<format::MirrorStamp>>{}, std::nullopt, format::MirrorStamp::filled,
+               format::MirrorStamp::filling, format::MirrorStamp::refilling);
+  CAPTURE(mode, stamp.has_value());
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  const std::uint64_t version = commit_and_damage_newest(mirrored);
+  Medium& mirror = *mirrored.mirrors[0].medium;
+  if (stamp) stamp_mirror(mirror, 0, read_medium_headers(mirror, 0).best()->medium_id, *stamp);
+  for (unsigned copy = 0; !stamp && copy < format::kCopies; ++copy) {
+    flip(mirrored.mirrors[0], format::medium_stamp_at(copy));
+  }
+  const Shelf shelf = mirrored.open({.mode = mode});
+  const bool taken = stamp == format::MirrorStamp::filled;
+  CHECK(shelf.version() == version - (taken ? 0 : 1));
+  CHECK(shelf.info().recovery.degraded == !taken);
+  CHECK((read(shelf, "small") == pattern(3000, taken ? 3 : 2)));
+}
+
 TEST_CASE("one that no version names yet, and that was cut short, keeps nobody from it either") {
   const std::uint64_t left = GENERATE(0U, format::kHeapAt / 4, format::kHeapAt / 4 * 3);
   const bool both = GENERATE(false, true);
