@@ -530,6 +530,32 @@ TEST_CASE("a mirror that is added has the older versions, too") {
   }
 }
 
+TEST_CASE("a rollback to a version from before a mirror names that mirror") {
+  Mirrored mirrored({});
+  mirrored.has_second = false;
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    shelf.persist(1);
+  }
+  mirrored.mirrors[0] = {};
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", pattern(3000, 2));
+    shelf.persist(2);
+    CHECK(shelf.rollback(1).version == 3);
+  }
+  {
+    const Shelf alone = mirrored.alone();
+    CHECK(alone.version() == 3);
+    CHECK((read(alone, "small") == kSmall));
+  }
+  const auto kept = std::exchange(mirrored.mirrors, {});
+  CHECK(code_of([&] { mirrored.open(); }) == Errc::medium_missing);
+  mirrored.mirrors = kept;
+  CHECK((read(mirrored.open(), "small") == kSmall));
+}
+
 TEST_CASE("a mirror of a small shelf is made smaller with its medium, and no more") {
   Mirrored mirrored({0});
   mirrored.has_second = false;
