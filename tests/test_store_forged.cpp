@@ -157,6 +157,10 @@ TEST_CASE("a record that no writer would make is refused, though all of it is th
        [](Layout& l) { l.placement = static_cast<Placement>(3); }},
       {"two slots in one place", kClaimed, [](Layout& l) { l.slot_at[1] = l.slot_at[0]; }},
       {"a slot over a slot", kClaimed, [](Layout& l) { l.slot_at[1] = l.slot_at[0] + kPageBytes; }},
+      {"a slot over a copy of the header", kClaimed,
+       [](Layout& l) { l.slot_at[1] = format::kMediumHeapAt; }},
+      {"a slot right in front of the heap", kClaimed,
+       [](Layout& l) { l.slot_at[1] = format::kHeapAt - 2 * kPageBytes; }},
       {"a slot beyond the shelf", kClaimed, [](Layout& l) { l.slot_at[1] = 64 * kMiB; }},
   };
   for (const Row& row : rows) {
