@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,14 +20,17 @@
 
 #include <xxhash.h>
 
+#include "asleep.hpp"
 #include "base/size_text.hpp"
 #include "bytes.hpp"
 #include "catch.hpp"
 #include "media/file.hpp"
 #include "media/file_system.hpp"
 #include "media/media.hpp"
+#include "media/own_directory.hpp"
 #include "media/pmem/environment.hpp"
 #include "pmem_fixture.hpp"
+#include "refused_call.hpp"
 #include "scratch.hpp"
 #include "tensorshelf/error.hpp"
 #include "thrown.hpp"
@@ -576,4 +580,29 @@ TEST_CASE("opening and growing leave the working directory as it is, whoever loo
   if (has_own) CHECK(moved == 0);
   CHECK(std::filesystem::current_path() == before);
   std::filesystem::current_path(before);  // for those that come after
+}
+
+TEST_CASE("where threads share their working directory, one call at a time changes it") {
+  const std::string said = in_child([]() -> std::string {
+    if (!refuse_call(SYS_unshare, EPERM)) return "no seccomp";
+    bool met = false;
+    for (int round = 0; round < 20; ++round) {
+      std::atomic<bool> inside = false;
+      std::unique_ptr<Waiter> other;
+      in_own_directory([&] {
+        inside = true;
+        other = std::make_unique<Waiter>([&] { in_own_directory([&] { met |= inside; }); });
+        other->waits();  // for a thread that calls, or would, if it were let in
+        for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+        inside = false;
+      });
+      other->join();
+    }
+    return met ? "two calls at once" : "";
+  });
+  if (said == "no seccomp") {
+    WARN("skipped: seccomp, which is not allowed here");
+    return;
+  }
+  CHECK(said == "");
 }
