@@ -31,6 +31,8 @@ std::function<int(int fd)> on_fsync;        // the same
 std::function<void(int fd)> on_flock;       // what others do just before
 std::function<void(struct statfs&)> facts;  // changes what the system says
 std::optional<uid_t> user;
+// Where a mapping is to lie, if there is room.
+std::function<void*(std::size_t size)> on_mmap;
 std::function<int()> on_fallocate;  // the errno that it fails with; 0: the real call
 std::function<int()> on_kill;       // the same
 std::function<int()> on_ftruncate;  // the same
@@ -65,6 +67,13 @@ extern "C" int fallocate(int fd, int mode, off_t at, off_t size) {
 extern "C" int ftruncate(int fd, off_t size) noexcept {
   if (const int error = on_ftruncate ? on_ftruncate() : 0; error != 0) return fails(error);
   return static_cast<int>(::syscall(SYS_ftruncate, fd, size));
+}
+
+extern "C" void* mmap(void* at, std::size_t size, int protection, int flags, int fd,
+                      off_t offset) noexcept {
+  if (on_mmap) at = on_mmap(size);
+  const long mapped = ::syscall(SYS_mmap, at, size, protection, flags, fd, offset);
+  return reinterpret_cast<void*>(mapped);
 }
 
 extern "C" int kill(pid_t process, int signal) noexcept {
@@ -128,6 +137,30 @@ TEST_CASE("staging memory is not there in a forked child") {
     unsigned char resident = 0;
     return ::mincore(memory.bytes().data(), kPageBytes, &resident) != 0 && errno == ENOMEM;
   })));
+}
+
+TEST_CASE("staging memory that huge pages fit into lies within what was mapped for it") {
+  constexpr std::uint64_t kHuge = 2 * kMiB;
+  const auto size = GENERATE_COPY(std::uint64_t{kPageBytes}, kHuge - kPageBytes, kHuge,
+                                  kHuge + kPageBytes, 2 * kHuge);
+  CAPTURE(size);
+  // A kernel that knows of no huge pages maps at any page: here right behind where one begins.
+  constexpr std::size_t kRoom = 16 * kMiB;
+  void* const room = ::mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(room != MAP_FAILED);
+  REQUIRE(::munmap(room, kRoom) == 0);
+  const auto place = round_up(reinterpret_cast<std::uintptr_t>(room), kHuge) + kPageBytes;
+  std::size_t mapped_bytes = 0;
+  on_mmap = [&](std::size_t bytes) {
+    mapped_bytes = bytes;
+    return reinterpret_cast<void*>(place);
+  };
+  const PageMemory memory(size);
+  on_mmap = {};
+  const auto first = reinterpret_cast<std::uintptr_t>(memory.bytes().data());
+  REQUIRE(memory.bytes().size() == size);
+  CHECK(first == (size < kHuge ? place : round_up(place, kHuge)));
+  CHECK(first + size <= place + mapped_bytes);
 }
 
 TEST_CASE("a write that the system cuts short is carried on, and its end is told") {
