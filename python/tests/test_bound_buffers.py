@@ -27,7 +27,7 @@ CARRIERS = {
     "bfloat16": "H", "complex32": "I", "float8_e4m3fn": "B", "float8_e5m2": "B",
     "float8_e4m3fnuz": "B", "float8_e5m2fnuz": "B", "float8_e8m0fnu": "B",
 }  # fmt: skip
-SHAPES = [(), (1,), (5,), (4, 3), (3, 1, 2), (0,), (2, 0, 3), (0, 7)]
+SHAPES = [(), (1,), (5,), (1, 5), (5, 1), (4, 3), (3, 1, 2), (0,), (2, 0, 3), (0, 7)]
 
 
 class View(ctypes.Structure):
