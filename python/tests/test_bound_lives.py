@@ -271,6 +271,24 @@ def test_what_ends_an_edit_elsewhere(
         assert shelf.x[0] != 9
 
 
+def test_a_save_by_a_pipeline_overtakes_every_handle(reopen: OpenShelf) -> None:
+    pytest.importorskip("msgpack")
+    shelf = reopen(keep=2)
+    values = np.zeros(3)
+    with shelf.autosave(x=values) as auto:
+        for step in (1, 2):  # the first is no pipeline's, for there is no plan yet
+            auto.step(step)
+            auto.wait()
+        x = shelf.x
+        values += 1
+        auto.step(3)
+        auto.wait()
+        with pytest.raises(ts.UnsupportedError, match="'x' was assigned after this handle"):
+            shelf.copy = x
+        shelf.copy = shelf.x
+        assert shelf.copy.numpy().tolist() == [1.0] * 3
+
+
 @pytest.mark.parametrize("decision", ["commit", "abandon"])
 def test_a_decision_on_what_opening_found_overtakes_every_handle(
     reopen: OpenShelf, decision: Any
