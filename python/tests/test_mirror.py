@@ -249,6 +249,23 @@ def test_what_rots_on_the_mirror_is_found_and_mended(shelf_path: Path, mirror: P
         assert shelf.verify().ok
 
 
+def test_what_a_scrub_finds_on_the_mirror_is_mended_there(shelf_path: Path, mirror: Path) -> None:
+    fill(shelf_path, mirror)
+    with mirror.open("r+b") as file:
+        file.seek(mirror.stat().st_size // 2)
+        file.write(os.urandom(4096))
+    with ts.open(shelf_path) as shelf:
+        scrub = shelf.scrub("1TiB", repair=True, passes=1)
+        assert scrub.wait()
+        found = scrub.report().last
+        assert found is not None
+        (damage,) = found.damage
+        assert (damage.tensor, damage.in_mirror, damage.healed) == ("large", True, True)
+        assert shelf.verify().ok
+    with ts.open(mirror, "r") as shelf:
+        assert shelf.verify().ok
+
+
 @pytest.mark.parametrize("mode", ["w", "a", "x"])
 def test_a_refused_medium_leaves_no_shelf_behind_and_loses_none(
     shelf_path: Path, mirror: Path, mode: str
