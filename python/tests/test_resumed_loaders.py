@@ -75,6 +75,81 @@ def test_a_loader_with_lasting_workers_goes_back_within_its_epoch(reopen: OpenSh
     auto.close()
 
 
+def with_lasting_workers() -> Any:
+    return data.DataLoader(
+        range(12), batch_size=3, shuffle=True, num_workers=1, persistent_workers=True
+    )
+
+
+@pytest.mark.parametrize("by_sampler", [False, True])
+@pytest.mark.parametrize("stop", [2, 4, 6, 8])  # within an epoch, and at an end
+def test_lasting_workers_draw_their_seed_in_the_first_epoch_alone(
+    reopen: OpenShelf, stop: int, by_sampler: bool
+) -> None:
+    """Of training, and of a validation behind each epoch; also where a run is resumed."""
+
+    def run(shelf: ts.Shelf, until: int) -> list[Any]:
+        torch.manual_seed(0)
+        loader, validation = with_lasting_workers(), with_lasting_workers()
+        progress = {"epoch": 0}
+        seen: list[Any] = []
+        with shelf.autosave(progress=progress, rng=ts.RNG()) as auto:
+            step = auto.resume()
+            for epoch in range(progress["epoch"], 3):
+                progress["epoch"] = epoch
+                for batch in auto.batches(loader, epoch=epoch, by_sampler=by_sampler):
+                    seen.append((epoch, batch.tolist()))
+                    step += 1
+                    auto.step(step)
+                    if step == until:
+                        return seen
+                seen += listed(auto.batches(validation, epoch=epoch))
+        return seen
+
+    whole = run(reopen(mode="w"), 0)
+    parts = run(reopen(mode="w"), stop)
+    assert parts + run(reopen(), 0) == whole
+
+
+@pytest.mark.parametrize("by_sampler", [False, True])
+@pytest.mark.parametrize("step", [1, 6])  # of the first epoch, and of the second
+def test_lasting_workers_that_are_there_go_back(
+    reopen: OpenShelf, step: int, by_sampler: bool
+) -> None:
+    shelf = reopen(keep=8)
+    torch.manual_seed(0)
+    loader = with_lasting_workers()
+    auto = shelf.autosave(progress={"n": 0}, rng=ts.RNG())
+    seen = []
+    for epoch in range(2):
+        for number, batch in enumerate(auto.batches(loader, by_sampler=by_sampler), 1):
+            seen.append(batch.tolist())
+            auto.step(4 * epoch + number)
+    auto.rollback(step)
+    epoch_end = 4 if step < 4 else 8
+    assert listed(auto.batches(loader, by_sampler=by_sampler)) == seen[step:epoch_end]
+    auto.close()
+
+
+def test_it_is_told_that_lasting_workers_begin_anew(
+    reopen: OpenShelf, caplog: pytest.LogCaptureFixture
+) -> None:
+
+    def begun(auto: ts.Autosave) -> None:
+        loader = with_lasting_workers()  # whose workers would keep the shelf's lock
+        list(auto.batches(loader))
+        list(auto.batches(loader))
+        assert "persistent workers" not in caplog.text
+        auto.step(8)
+
+    with reopen(mode="w").autosave(progress={"n": 0}) as auto:
+        begun(auto)
+    del auto
+    with resumed(reopen()) as auto:
+        list(auto.batches(with_lasting_workers(), epoch=2))
+    assert caplog.text.count("persistent workers") == 1
+
+
 @pytest.mark.parametrize("by_sampler", [False, True])
 def test_generators_are_as_they_were_saved_when_batches_were_drawn_again(
     shelf: ts.Shelf, by_sampler: bool

@@ -60,6 +60,7 @@ class Batches:
         self.began_anew = False  # an epoch, since the last of those
         self._over = False  # the epoch: nothing comes any more
         self._skipped = 0  # of this epoch's batches that count as given
+        self._had_workers = False  # when this epoch began: those that the loader keeps
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -93,6 +94,8 @@ class Batches:
             self.epoch += self._before is not None
             self.given, self._over, self._skipped = 0, False, 0
             self._length = loader_facts.length_of(self.loader)
+            begun = self._before is not None
+            self._bring_workers(begun or loader_facts.has_workers(self.loader))
             self._before = {"global": self._rng.state_dict(), "own": self._own_states()}
             iterator = iter(self.loader)
             self._look_for_length()
@@ -115,6 +118,26 @@ class Batches:
                 )
         self._over = True
 
+    def _bring_workers(self, had: bool) -> None:
+        """The loader's, where the run had them by now, and none where it had not: it draws a seed
+        when it begins with them. They draw none of the generators that are noted.
+        """
+        if not loader_facts.keeps_workers(self.loader):
+            return
+        self._had_workers, has = had, loader_facts.has_workers(self.loader)
+        if has and not had:
+            loader_facts.drop_workers(self.loader)
+        if has or not had:
+            return
+        now, own = self._rng.state_dict(), self._own_states()
+        loader_facts.begin_workers(self.loader)
+        self._rng.load_state_dict(now)
+        self._set_own(own)
+        logger.warning(
+            "batches(): this loader has persistent workers, and those of the saved run are gone: "
+            "random numbers that they draw themselves are others from here on"
+        )
+
     def _own_states(self) -> list[Any]:
         return [generator.get_state() for generator in self._generators()]
 
@@ -136,6 +159,7 @@ class Batches:
         begin = time.monotonic()
         assert self._before is not None
         now = self._rng.state_dict()
+        self._bring_workers(self._had_workers)
         self._rng.load_state_dict(self._before["global"])
         self._set_own(self._before["own"])
         if self._by_sampler:
@@ -175,6 +199,7 @@ class Batches:
         state["length"], state["behind"] = self._length, self._own_states()
         state["loop"], state["left_out"] = self._saved_loop, self._left_out
         state["form"], state["over"], state["skipped"] = self._form, self._over, self._skipped
+        state["had_workers"] = self._had_workers
         if self._own:
             state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
         return state
@@ -210,6 +235,7 @@ class Batches:
         self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
         self._before, self._over = state["before"], state.get("over", False)
         self._skipped, self._behind = state.get("skipped", 0), state.get("behind", [])
+        self._had_workers = state.get("had_workers", state["epoch"] > 0)
         self._resumed = self._before is not None
         if by_itself:
             self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
@@ -222,6 +248,7 @@ class Batches:
         self.began_anew, self._resumed, self._over = False, False, False
         self._goes_on_by_itself = self._own
         self.given = self.epoch = self._left_out = self._skipped = 0
+        self._had_workers = False
         self._before = self._saved_loop = None
 
     def _length_like(self, saved: int | None) -> int | None:

@@ -73,17 +73,50 @@ def index_sampler(loader: Any) -> str | None:
     return "sampler" if loader.batch_sampler is None else "batch_sampler"
 
 
+def keeps_workers(loader: Any) -> bool:
+    """Whether it is torch's, with persistent workers: it draws a seed for them in its first epoch,
+    and in no other.
+    """
+    torch = sys.modules.get("torch")
+    known = torch is not None and isinstance(loader, torch.utils.data.DataLoader)
+    return known and bool(loader.persistent_workers) and loader.num_workers > 0
+
+
+def has_workers(loader: Any) -> bool:
+    """Whether it is one that keeps them, and has begun."""
+    return keeps_workers(loader) and loader._iterator is not None
+
+
+def begin_workers(loader: Any) -> None:
+    """As in an epoch before, so that the next one draws no seed."""
+    iter(loader)
+
+
+def drop_workers(loader: Any) -> None:
+    """The next epoch is as its first."""
+    loader._iterator = None
+
+
 def iterator_behind(loader: Any, given: int) -> Iterator[Any]:
     """A loader's iterator behind its first batches, with the random numbers it would have drawn."""
     name = index_sampler(loader)
     assert name is not None
-    rest = copy.copy(loader)
     behind = _Behind(getattr(loader, name), given)
+    if has_workers(loader):
+        kept = loader._iterator
+        own, kept._index_sampler = kept._index_sampler, behind
+        try:
+            iterator: Iterator[Any] = iter(loader)
+        finally:
+            kept._index_sampler = own
+        behind.advance()
+        return iterator
+    rest = copy.copy(loader)
     object.__setattr__(rest, name, behind)  # a DataLoader refuses, for those who would change it
-    object.__setattr__(rest, "_iterator", None)  # of persistent workers
-    iterator: Iterator[Any] = iter(rest)
+    iterator = iter(rest)
     behind.advance()
-    if loader.persistent_workers and loader.num_workers > 0:
+    if keeps_workers(loader):
+        iterator._index_sampler = getattr(loader, name)  # type: ignore[attr-defined]
         loader._iterator = iterator  # for the next epoch, which draws no seed then
     return iterator
 

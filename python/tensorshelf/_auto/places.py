@@ -38,6 +38,7 @@ _MAY_BE: dict[str, Callable[[Any], bool]] = {  # not in states of every earlier 
     "skipped": _is_count,
     "form": lambda value: value is None or _is_form(value),
     "behind": lambda value: isinstance(value, list),
+    "had_workers": lambda value: isinstance(value, bool),
 }
 
 
