@@ -15,7 +15,7 @@ from tensorshelf._auto.commits import Alone, Commits
 from tensorshelf._auto.ending import note_besides
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
-from tensorshelf._auto.gates import Gates
+from tensorshelf._auto.gates import Gates, unsaved_parameters
 from tensorshelf._auto.gradients import Accumulation, in_the_middle, refuse_in_backward
 from tensorshelf._auto.interval import Interval
 from tensorshelf._auto.notices import Notices
@@ -94,6 +94,8 @@ class Autosave:
             self._behind_optimizer,
             self._unknown_optimizer,
         )
+        for kind, count in unsaved_parameters(state):
+            self._notices.unsaved_parameters(kind, count)
         self._signals = Signals(caught, self._land)
 
     def batches(
@@ -122,12 +124,14 @@ class Autosave:
     ) -> int:
         """Loads what was saved last, into the objects given; returns its step, or 0 for a new run.
 
-        ``strict`` and ``rename`` are those of ``load_into()``, which says what is raised. Call it
-        before iterating over loaders. What ``save()`` saved can be resumed, too.
+        ``strict`` and ``rename`` are those of ``load_into()``, which says what is raised. With
+        ``strict=False`` the log says what was not loaded. Call it before iterating over loaders;
+        again, to go back to what was saved last. What ``save()`` saved can be resumed, too.
 
         Ranks of a group agree here on what all go on from, and wait for each other: call it on all
         of them. Raises the same on each where they cannot.
         """
+        self.wait()  # else what is on its way would be newer than the step that is told
         self._commits.start(self._run.shelf)
         with self._commits.loading() as exchange:
             try:

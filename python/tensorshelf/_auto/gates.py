@@ -70,6 +70,21 @@ class Gates:
             _call(self._behind)
 
 
+def unsaved_parameters(state: Any) -> list[tuple[str, int]]:
+    """Of each optimizer in the state that steps some which are nowhere else in it: its kind, and
+    how many they are.
+    """
+    saved = {id(p) for module in objects.modules(state) for p in module.parameters()}
+    places = {tensor.data_ptr() for tensor in objects.tensors(state)}
+    found = []
+    for optimizer in objects.optimizers(state):
+        stepped = [p for group in optimizer.param_groups for p in group["params"]]
+        lost = [p for p in stepped if id(p) not in saved and p.data_ptr() not in places]
+        if lost:
+            found.append((type(optimizer).__name__, len(lost)))
+    return found
+
+
 def _call(method: "weakref.WeakMethod[Callable[..., None]]", *values: object) -> None:
     found = method()
     if found is not None:

@@ -56,6 +56,15 @@ class Notices:
                 count,
             )
 
+    def unsaved_parameters(self, kind: str, count: int) -> None:
+        """When the run begins, and never raised: a program may keep those elsewhere."""
+        logger.warning(
+            "autosave: an optimizer (%s) steps %d parameters that are in nothing that was given: "
+            "they would be lost. Give autosave() the model that has them",
+            kind,
+            count,
+        )
+
     def unknown_optimizer(self, kind: str) -> None:
         """Once for each kind, and never raised: it is in the middle of its step."""
         if kind not in self._told_optimizers:

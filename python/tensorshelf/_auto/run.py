@@ -13,7 +13,7 @@ from tensorshelf._commit import Commit
 from tensorshelf._group import part, together
 from tensorshelf._info import Info, VersionInfo
 from tensorshelf._state.fill import LOADERS, load_version_into
-from tensorshelf._state.load_report import LoadReport
+from tensorshelf._state.load_report import LoadReport, told
 from tensorshelf._state.paths import RECORD
 from tensorshelf._state.record import Reads
 from tensorshelf._state.split import Exchange
@@ -81,6 +81,7 @@ class Run:
 
         try:
             report = self._load(load)
+            self._tell_of_keys(report)
         except KeyMismatch as error:
             if part.KEY not in error.unexpected_keys:
                 raise
@@ -92,6 +93,15 @@ class Run:
         self.load_seconds = time.monotonic() - begin
         self._resumed = True  # else step() would save over what could not be loaded
         return report.step or 0
+
+    def _tell_of_keys(self, report: LoadReport) -> None:
+        """What was left out with strict=False."""
+        if report.missing_keys or report.unexpected_keys:
+            given = self.state.keys() - OWN_KEYS
+            loaded = (
+                "nothing was loaded" if given <= {*report.missing_keys} else "the rest is loaded"
+            )
+            logger.warning("resume(strict=False): %s; %s", told(report), loaded)
 
     def _load(self, load: Callable[[Any], LoadReport]) -> LoadReport:
         """The state; without the loaders, where save() saved it."""

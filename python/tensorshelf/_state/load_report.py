@@ -16,8 +16,8 @@ class LoadReport:
     unexpected_keys: tuple[str, ...]  # in the saved one alone
 
 
-def mismatch(report: LoadReport) -> KeyMismatch:
-    """Where keys are on one side alone."""
+def told(report: LoadReport) -> str:
+    """Which keys are on one side alone."""
     parts = []
     for what, keys in (
         ("given and not saved", report.missing_keys),
@@ -27,8 +27,13 @@ def mismatch(report: LoadReport) -> KeyMismatch:
             more = ", ..." if len(keys) > SHOWN else ""
             shown_keys = ", ".join(map(repr, keys[:SHOWN]))
             parts.append(f"{len(keys)} {what} ({shown_keys}{more})")
+    return f"the state has other keys than the saved one: {', '.join(parts)}"
+
+
+def mismatch(report: LoadReport) -> KeyMismatch:
+    """Where keys are on one side alone."""
     error = KeyMismatch(
-        f"the state has other keys than the saved one: {', '.join(parts)}; nothing was loaded",
+        f"{told(report)}; nothing was loaded",
         "Give the state that was saved; strict=False loads what both have; rename= maps old names.",
     )
     error.missing_keys, error.unexpected_keys = report.missing_keys, report.unexpected_keys

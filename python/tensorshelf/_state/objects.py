@@ -25,6 +25,11 @@ def _torch() -> Any:
     return sys.modules.get("torch")
 
 
+def _is_tensor(value: object) -> bool:
+    torch = _torch()
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
 def is_module(value: object) -> bool:
     torch = _torch()
     return torch is not None and isinstance(value, torch.nn.Module)
@@ -223,6 +228,11 @@ def modules(state: Any) -> Iterator[Any]:
 def optimizers(state: Any) -> Iterator[Any]:
     """All optimizers in a state."""
     return (optimizer for _, optimizer in _parts(state, is_optimizer))
+
+
+def tensors(state: Any) -> Iterator[Any]:
+    """All torch tensors in a state that are in no object of it, with memory of this process."""
+    return (tensor for _, tensor in _parts(state, _is_tensor))
 
 
 def has_scaler(state: Any) -> bool:

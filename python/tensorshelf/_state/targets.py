@@ -9,6 +9,7 @@ from tensorshelf._state.plain import dtype_from
 from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._cuda import DeviceMemory
 from tensorshelf._values._dtypes import Array
+from tensorshelf.errors import LayoutError
 
 
 def plain_memory(target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory | None:
@@ -43,18 +44,57 @@ def flat(target: Any, tensor: tensors.Tensor) -> Any:
 
 
 def copy(source: Any, target: Any) -> None:
-    """From one library to another by way of carriers: each lacks types that the other has."""
+    """From one library to another by way of carriers: each lacks types that the other has. Raises
+    LayoutError where the target's type has no such number; floats may be rounded.
+    """
     if isinstance(target, np.ndarray):
         if not isinstance(source, np.ndarray):
             found = _torch.TorchSource(source)
             source = found.array().view(_dtypes.needed(found.name))
-        np.copyto(target, source)
-        return
-    import torch
+        with np.errstate(over="ignore"):
+            np.copyto(target, source)
+            lost = target.dtype != source.dtype and _is_lost(source, target, np)
+    else:
+        import torch
 
-    if isinstance(source, np.ndarray):
-        name = _dtypes.name_of(source.dtype)
-        carrier = torch.from_numpy(source.view(_dtypes.carrier(name)))
-        source = carrier if _dtypes.is_native(name) else carrier.view(_torch.dtype_of(name))
-    with torch.no_grad():
-        target.copy_(source)
+        if isinstance(source, np.ndarray):
+            name = _dtypes.name_of(source.dtype)
+            carrier = torch.from_numpy(source.view(_dtypes.carrier(name)))
+            source = carrier if _dtypes.is_native(name) else carrier.view(_torch.dtype_of(name))
+        with torch.no_grad():
+            target.copy_(source)
+            lost = target.dtype != source.dtype and _is_lost(
+                source.to(target.device), target, torch
+            )
+    if lost:
+        raise LayoutError(
+            f"{source.dtype} was saved, with a number that {target.dtype} has not, which the state "
+            "has there: it holds a part of what was saved by now",
+            "Give a state of the dtypes that were saved, and convert it then.",
+        )
+
+
+def _is_lost(source: Any, target: Any, library: Any) -> bool:
+    """Whether a whole number is another one by now, or a finite one is none. ``library``: NumPy or
+    torch, of both.
+    """
+    if _is_whole(source.dtype):
+        return bool((_as(target, source.dtype) != source).any())
+    finite = library.isfinite(_wide(source, library)) & ~library.isfinite(_wide(target, library))
+    return bool(finite.any())
+
+
+def _wide(values: Any, library: Any) -> Any:
+    """What has no complex numbers, as a type of which all is known: some lack infinity."""
+    return values if "complex" in str(values.dtype) else _as(values, library.float64)
+
+
+def _as(values: Any, dtype: Any) -> Any:
+    with np.errstate(invalid="ignore"):
+        return values.astype(dtype) if isinstance(values, np.ndarray) else values.to(dtype)
+
+
+def _is_whole(dtype: Any) -> bool:
+    if isinstance(dtype, np.dtype):
+        return dtype.kind in "iu"
+    return not (dtype.is_floating_point or dtype.is_complex) and str(dtype) != "torch.bool"
