@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
-from tensorshelf._commit import Commit, SaveOnItsWay
+from tensorshelf._commit import Commit, SavedInto, SaveOnItsWay, save_into
 from tensorshelf._group.drains import Drains
 from tensorshelf._group.moments import Moments
 from tensorshelf._state.flatten import Flat, flatten
@@ -62,8 +62,12 @@ class Commits(Protocol):
         nothing: they are gone, and a plan has them still.
         """
 
-    def planned(self, shelf: Any, pipeline: _core.Pipeline, plan: _core.SavePlan) -> SaveOnItsWay:
-        """Copied by the pipeline."""
+    def planned(
+        self, shelf: Any, pipeline: _core.Pipeline, plan: _core.SavePlan, saved: SavedInto
+    ) -> SaveOnItsWay:
+        """Copied by the pipeline, whose save is in ``saved`` also where a signal's handler raises
+        in the midst of this.
+        """
 
     def anew(self, shelf: Any, flat: Flat) -> Commit:
         """Copied before this returns."""
@@ -120,10 +124,11 @@ class Alone:
         self._step = step
         return False
 
-    def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> SaveOnItsWay:
-        pending = pipeline.save(shelf._assignments.session, plan, self._step, None)
-        assert pending is not None  # it skips none
-        return pending
+    def planned(
+        self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan, saved: SavedInto
+    ) -> SaveOnItsWay:
+        save_into(saved, pipeline, shelf._assignments.session, plan, self._step, None)
+        return saved[0]
 
     def anew(self, shelf: Shelf, flat: Flat) -> Commit:
         return shelf._save(flat, step=self._step, wait=False)

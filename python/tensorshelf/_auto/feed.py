@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tensorshelf import _core
 from tensorshelf._assignments import Assignments
@@ -18,7 +18,7 @@ from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.save_plan import SavePlan, planned
 from tensorshelf._auto.start import Sources
 from tensorshelf._auto.steps import Steps
-from tensorshelf._commit import Commit, SaveOnItsWay
+from tensorshelf._commit import Commit, SavedInto, SaveOnItsWay
 from tensorshelf._core import PendingCommit
 from tensorshelf._drain.drainer import Drainer
 from tensorshelf._state import paths
@@ -32,6 +32,15 @@ NAP_SECONDS = 0.005
 _TORN_BEFORE_GIVING_UP = 2  # saves in a row
 
 _MOST_WORKERS = 8  # one copies 12 to 15 GB/s from an H200, whose bus carries 55
+
+
+class _Begun(NamedTuple):
+    """A save that the pipeline may have by now, which is in ``saved`` then."""
+
+    early: Early
+    counts: list[int]
+    step: int
+    saved: SavedInto
 
 
 class Shelf(Protocol):
@@ -84,6 +93,7 @@ class Feed:
         self.saved_names: tuple[str, ...] = ()  # of the last save's sources; none of a first one's
         self._pid = os.getpid()
         self._last: Commit | None = None
+        self._begun: _Begun | None = None  # until somebody has what it gave
         self._notices = notices
         self._commits = commits
         self._steps = steps
@@ -130,21 +140,41 @@ class Feed:
         if plan is None:
             return self._begin_anew(shelf, state)
         shelf._assignments.refuse_within_edit("a save")
-        counts = plan.early.counts()
+        begun = _Begun(plan.early, plan.early.counts(), step, [])
         # Before it is begun, for a signal may end this call anywhere behind that. By what was here
         # before nothing is copied any more: another plan is made behind drain() alone.
-        self._staging = plan
-        pending = self._commits.planned(shelf, self._pipeline, plan.sources)
+        self._staging, self._begun = plan, begun
+        pending = self._commits.planned(shelf, self._pipeline, plan.sources, begun.saved)
         self._settle()  # it waited until the one before was on its way
         self.saved_names = plan.about.eager + plan.about.lazy
         shelf._flight = pending  # for who lets the shelf go, and nobody asks
-        self._last = Commit(
-            pending, lambda made: self._compare(plan.early, counts, step if made else None)
-        )
+        self._last = self._commit(pending, begun)
         if self._plan is None:  # it copies behind step() what is known by now to change too early
             with contextlib.suppress(ShelfError):  # who waits for it hears of that
                 self._last.wait_staged()
         return self._last
+
+    def _commit(self, pending: SaveOnItsWay, begun: _Begun) -> Commit:
+        return Commit(
+            pending,
+            lambda made: self._compare(begun.early, begun.counts, begun.step if made else None),
+        )
+
+    def taken(self) -> None:
+        """Whom the save was begun for has it."""
+        self._begun = None
+
+    def lost(self) -> Commit | None:
+        """The save that was begun last, where a signal's handler raised before anybody had it."""
+        begun = self._begun
+        if begun is None:
+            return None
+        commit = None
+        if begun.saved:
+            self._settle()
+            commit = self._last = self._newest = self._commit(begun.saved[0], begun)
+        self._begun = None
+        return commit
 
     def _settle(self) -> None:
         """The tensors of the last save are compared now, where nobody asked for it yet: it is on
@@ -166,7 +196,7 @@ class Feed:
 
     def _begin_anew(self, shelf: Shelf, state: Any) -> Commit:
         """Everything is copied before this returns; the plan is for the next."""
-        self._plan, self.saved_names = None, ()
+        self._plan, self.saved_names, self._begun = None, (), None
         self._pipeline.drain()  # else what is assigned here would be in the version on its way
         self._settle()
         flat = self._commits.flat(state)

@@ -7,7 +7,9 @@ step is no place to raise it. What a signal meets is told in the log at once, an
 where the process goes on.
 """
 
+import contextlib
 import logging
+import os
 import time
 
 from tensorshelf._auto.ending import note_besides
@@ -37,20 +39,43 @@ class Flight:
         self.commit: Commit | None = None  # until somebody heard what became of it
         self._overtaken: list[Commit] = []  # that others were begun behind, the oldest first
         self._met: ShelfError | None = None  # by the gate
+        self._lost: Commit | None = None  # of a group: until it is staged
+        self._pid = os.getpid()
 
     def begin(self, run: Run, step: int) -> Commit:
         """Saves, in the background."""
         before, self.commit = self.commit, self._feed.save(run.shelf, run.state, step)
+        self._feed.taken()
         if before is not None and self._all_heard:
             self._overtaken.append(before)
         return self.commit
 
+    def _find_lost(self) -> None:
+        """A save that was begun while a signal's handler raised: it goes on, and copies what the
+        gate is to keep as it is.
+        """
+        lost = self._feed.lost()
+        if lost is None:
+            return
+        if self._all_heard:
+            self._lost = lost  # the others know of it, and tell what becomes of it
+        else:
+            self.commit = lost
+
     def has_landed(self) -> bool:
         """True when nothing is on its way."""
+        self._find_lost()
         return self.commit is None or self.commit.done()
 
     def gate(self) -> None:
         """Waits until what is saved may change."""
+        if os.getpid() != self._pid:
+            return  # a child has its own copy of all
+        self._find_lost()
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            with contextlib.suppress(ShelfError):
+                lost.wait_staged()
         commit = self.commit
         if commit is None or commit.staged():
             return
@@ -66,6 +91,7 @@ class Flight:
 
     def hear(self) -> None:
         """Raises what the gate met, or what the save failed with where that is known by now."""
+        self._find_lost()
         self._raise_met()
         while self._overtaken and self._overtaken[0].done():
             self._overtaken.pop(0).wait()
@@ -78,6 +104,7 @@ class Flight:
 
     def wait(self) -> None:
         """Until it is durable. Raises what it failed with, or what the gate met."""
+        self._find_lost()
         self._raise_met()
         failures: list[ShelfError] = []
         while (commit := self._overtaken[0] if self._overtaken else self.commit) is not None:
@@ -112,6 +139,7 @@ class Flight:
 
     def land(self, signal: int) -> None:
         """Before a signal does what it does."""
+        self._find_lost()
         commit = self.commit
         if commit is None:
             return

@@ -1,14 +1,13 @@
 """Saves of a rank, each committed when all ranks have their parts of it."""
 
 import contextlib
-import itertools
 import logging
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from tensorshelf import _core
-from tensorshelf._commit import Commit
+from tensorshelf._commit import Commit, SavedInto, save_into
 from tensorshelf._group.copies import Copy
 from tensorshelf._group.drains import Drains, NoDrain
 from tensorshelf._group.drift import Chunk, Chunks
@@ -72,7 +71,7 @@ class Together:
         self._committed: tuple[int, int | None] = (0, None)  # by the last member
         self._held_by: tuple[int, ...] = ()  # of that
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
-        self._saved: list[_core.PendingSave | None] = []  # what the pipeline gave for that
+        self._saved: SavedInto = []  # what the pipeline gave for that
         self._anew: GroupSave | None = None  # the last that may have made tensors
         self._alike: Chunk | None = None  # of what all ranks hold alike, as that has it
         self._chunks: Chunks | None = None  # where each saves a piece of it
@@ -217,15 +216,14 @@ class Together:
         self._saved = []
         self._begun = part, step
 
-    def planned(self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan) -> GroupSave:
+    def planned(
+        self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan, saved: SavedInto
+    ) -> GroupSave:
         part, step = self._compared()
-        session = shelf._assignments.session
-        # No signal comes between the call and what it gave: extend() is one step to Python.
-        saved: list[_core.PendingSave | None] = []
         self._saved = saved
         assert self._member is not None
         self._member.pipeline = pipeline
-        saved.extend(itertools.starmap(pipeline.save, [(session, plan, step, part.mark())]))
+        save_into(saved, pipeline, shelf._assignments.session, plan, step, part.mark())
         return self._submit(saved[0])
 
     def anew(self, shelf: Shelf, flat: Flat) -> Commit:
