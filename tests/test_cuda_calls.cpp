@@ -144,6 +144,17 @@ TEST_CASE_METHOD(Fixture, "where a driver locks no memory of ours, it allocates 
   if (allocates) CHECK(value() == memory);
 }
 
+TEST_CASE_METHOD(Fixture, "what a driver allocated is given back to the driver") {
+  fake::cuda().fail = "cudaHostRegister";
+  fake::cuda().error = cudaErrorNotSupported;
+  std::optional<cuda::PageLocked> theirs;
+  theirs.emplace(std::uint64_t{16} << 20, 0);
+  CHECK(fake::cuda().calls["cudaHostAlloc"] == 1);
+  CHECK(fake::cuda().buffers == 1);
+  theirs.reset();
+  CHECK(fake::cuda().buffers == 0);
+}
+
 TEST_CASE_METHOD(Fixture, "the memory that a device writes to is no child's, and in place") {
   const cuda::PageLocked locked(16 << 20, 0);
   CHECK(reinterpret_cast<std::uintptr_t>(locked.data()) % (2 << 20) == 0);
