@@ -195,6 +195,24 @@ TEST_CASE("a rate holds for all of a save, and not for its first piece alone") {
   ticket.wait_durable();
 }
 
+TEST_CASE("a rate holds for what is copied in one piece, too") {
+  Fed fed;
+  const Bytes one(kPageBytes);
+  const Bytes other(kPageBytes);
+  const bool together = GENERATE(false, true);
+  std::vector<Source> sources = {source(make_bytes(fed.shelf, "one", one.size()), one)};
+  if (together) sources.push_back(source(make_bytes(fed.shelf, "other", other.size()), other));
+  fed.shelf.persist();
+  Pipeline pipeline(fed.shelf, {.bytes_per_second = 1, .trace = true});
+  const auto ticket = pipeline.save(plan_of(std::move(sources))).value();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  while (std::chrono::steady_clock::now() < end && !ticket.staged()) std::this_thread::yield();
+  CHECK_FALSE(ticket.staged());
+  CHECK(ticket.copies().empty());  // it rests behind the first source
+  ticket.wait_durable();
+  CHECK(ticket.copies().size() == (together ? 2 : 1));
+}
+
 TEST_CASE("closing a pipeline tells what the save that it waits for fails with") {
   Fed fed;
   Pipeline pipeline(fed.shelf);
