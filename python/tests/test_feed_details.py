@@ -176,6 +176,26 @@ def test_an_optimizer_of_other_parameters_besides_is_told_too(
     auto.close()
 
 
+def test_an_optimizer_whose_last_group_alone_is_saved_waits_too(
+    shelf: ts.Shelf, caplog: Warnings
+) -> None:
+    model = net()
+    auto = shelf.autosave(model=model, optimizer=momentum(model), pipeline=RESTING)
+    own = [nn.Parameter(torch.ones(1))]
+    other = torch.optim.Adam([{"params": own}, {"params": model.parameters()}], 0.1)
+    for step in (1, 2):
+        plain(lambda: model(torch.randn(4, 8)).square().mean(), other)
+        commit = auto.step(step)
+    assert commit is not None
+    assert not commit.staged()
+    before = model[3].weight.detach().clone()
+    plain(lambda: model(torch.randn(4, 8)).square().mean(), other)
+    auto.wait()
+    assert torch.equal(shelf.load()["model"]["3.weight"], before)
+    assert caplog.text.count("an optimizer (Adam) steps parameters") == 1
+    auto.close()
+
+
 def test_each_kind_of_optimizer_that_is_not_saved_is_told_once(
     shelf: ts.Shelf, caplog: Warnings
 ) -> None:
