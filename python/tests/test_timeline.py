@@ -16,6 +16,7 @@ from conftest import OpenShelf
 import tensorshelf as ts
 from tensorshelf._auto.measured import Costs, costs
 from tensorshelf._auto.timeline import Save, Timeline
+from tensorshelf._size import format_size
 
 pytest.importorskip("msgpack")
 
@@ -182,6 +183,9 @@ def test_the_start_says_what_is_saved_when(
     assert start.slots == 3
     assert caplog.text.count(str(start)) == 1
     assert "8 tensors (224 B) copied behind step()" in str(start)
+    eager = f"{len(start.sources.eager)} tensors ({format_size(start.sources.eager_nbytes)})"
+    assert f"{eager} before it returns" in str(start)
+    assert start.sources.eager_nbytes != start.sources.lazy_nbytes
 
 
 def test_saves_that_hold_training_up_are_told_once(
