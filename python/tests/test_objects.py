@@ -279,12 +279,19 @@ def test_options_that_are_tensors(shelf: ts.Shelf, size: tuple[int, ...]) -> Non
 
 
 @pytest.mark.parametrize(("saved", "own"), [([[0], [1]], [[0, 1]]), ([[0, 1]], [[0], [1]])])
+@pytest.mark.parametrize("named", [False, True])
 def test_other_groups_of_the_same_options_are_taken(
-    shelf: ts.Shelf, saved: list[list[int]], own: list[list[int]]
+    shelf: ts.Shelf, saved: list[list[int]], own: list[list[int]], named: bool
 ) -> None:
+    """Names of parameters, which differ from group to group, are none of these options."""
+
     def made(groups: list[list[int]], lr: float) -> dict[str, Any]:
         model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        parts = [[p for i in group for p in model[i].parameters()] for group in groups]
+        of_layer = [
+            [(f"{i}.{name}", p) if named else p for name, p in layer.named_parameters()]
+            for i, layer in enumerate(model)
+        ]
+        parts = [[p for i in group for p in of_layer[i]] for group in groups]
         return {"model": model, "optimizer": sgd(*((lr, part) for part in parts))}
 
     shelf.save(made(saved, 0.25))
