@@ -104,7 +104,7 @@ TEST_CASE_METHOD(Fixture, "what the caller's stream still has to do is seen") {
   std::vector<std::byte> host(kSize);
   fake::queue(&mine, [&] { memory.back() = std::byte{9}; });
   copy_from_device(host, source(&mine));
-  CHECK(host == memory);
+  CHECK((host == memory));
   CHECK(host.back() == std::byte{9});
 }
 
@@ -141,7 +141,7 @@ TEST_CASE_METHOD(Fixture, "where a driver locks no memory of ours, it allocates 
   CHECK(fake::cuda().buffers == before + (allocates ? 1 : 0));
   CHECK(fake::cuda().last == cudaSuccess);
   if (error) CHECK(error->remedy().find("ulimit -l") != std::string::npos);
-  if (allocates) CHECK(value() == memory);
+  if (allocates) CHECK((value() == memory));
 }
 
 TEST_CASE_METHOD(Fixture, "what a driver allocated is given back to the driver") {
@@ -227,7 +227,7 @@ TEST_CASE_METHOD(Fixture, "what cannot be read is refused before anything is wri
     REQUIRE(error);
     CHECK(error->code() == row.code);
     CHECK_FALSE(error->remedy().empty());
-    CHECK(value() == std::vector<std::byte>(kSize));
+    CHECK((value() == std::vector<std::byte>(kSize)));
     CHECK(fake::cuda().last == cudaSuccess);  // nothing is left for the caller's next call
   }
   CHECK(shelf->persist().version == 1);
@@ -258,7 +258,7 @@ TEST_CASE_METHOD(Fixture, "a failure in the middle: told, nothing leaks, the nex
       }
       CHECK(fake::cuda().buffers <= std::max(buffers, 1));
       CHECK(fake::cuda().buffers == fake::cuda().streams);
-      if (error) CHECK(value() == committed);  // and a piece that had been written is undone
+      if (error) CHECK((value() == committed));  // and a piece that had been written is undone
       if (!error) shelf->discard();
       std::vector<std::byte> durable(kSize);
       tensor->read_committed(durable);
@@ -267,7 +267,7 @@ TEST_CASE_METHOD(Fixture, "a failure in the middle: told, nothing leaks, the nex
   }
   fake::cuda().fail.clear();
   write_from_device(*tensor, source());
-  CHECK(value() == memory);
+  CHECK((value() == memory));
   CHECK(shelf->persist(2).version == 2);
 }
 
@@ -309,7 +309,7 @@ TEST_CASE_METHOD(Fixture, "a target of another size is refused, and is as it was
   for (const std::uint64_t size : {kSize - 1, kSize + 1}) {
     std::vector<std::byte> target(size, std::byte{5});
     CHECK(error_of([&] { copy_from_device(target, source()); })->code() == Errc::layout);
-    CHECK(target == std::vector<std::byte>(size, std::byte{5}));
+    CHECK((target == std::vector<std::byte>(size, std::byte{5})));
   }
 }
 

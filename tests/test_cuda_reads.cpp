@@ -80,7 +80,7 @@ struct Fixture {
 
 TEST_CASE_METHOD(Fixture, "all bytes are there when the call returns, each copied once") {
   read_to_device(*tensor, target());
-  CHECK(memory == pattern(1));
+  CHECK((memory == pattern(1)));
   CHECK(fake::cuda().bytes == kSize);
   CHECK(fake::cuda().calls["cudaMemcpyAsync"] == 3);
   CHECK(fake::cuda().made_current == std::vector<int>{1, 0});
@@ -93,23 +93,23 @@ TEST_CASE_METHOD(Fixture, "what the target's stream still has to do comes first"
   fake::queue(&mine, [&] { memory.assign(kSize, std::byte{7}); });
   const Bytes before = memory;
   read_to_device(*tensor, target(&mine));
-  CHECK(seen == before);
-  CHECK(memory == pattern(1));
+  CHECK((seen == before));
+  CHECK((memory == pattern(1)));
   CHECK(mine.work.empty());
 }
 
 TEST_CASE_METHOD(Fixture, "the assigned value, the committed one, and that of a version") {
   tensor->write(pattern(2));
   read_to_device(*tensor, target());
-  CHECK(memory == pattern(2));
+  CHECK((memory == pattern(2)));
   read_committed_to_device(*tensor, target());
-  CHECK(memory == pattern(1));
+  CHECK((memory == pattern(1)));
   shelf->persist(2);
   const auto retained = shelf->at(2).find("x");
   REQUIRE(retained);
   tensor->write(pattern(3));
   read_to_device(*retained, target());
-  CHECK(memory == pattern(2));
+  CHECK((memory == pattern(2)));
 }
 
 TEST_CASE_METHOD(Fixture, "a part of the tensor, from any byte on") {
@@ -130,10 +130,10 @@ TEST_CASE_METHOD(Fixture, "what is read is of one moment: an assignment waits") 
     static_cast<void>(late.wait_for(std::chrono::milliseconds(20)));
   });
   read_to_device(*tensor, target(&mine));
-  CHECK(memory == pattern(1));
+  CHECK((memory == pattern(1)));
   late.get();
   read_to_device(*tensor, target());
-  CHECK(memory == pattern(2));
+  CHECK((memory == pattern(2)));
 }
 
 TEST_CASE_METHOD(Fixture, "what cannot be read into is refused, and is as it was") {
@@ -163,7 +163,7 @@ TEST_CASE_METHOD(Fixture, "what cannot be read into is refused, and is as it was
     REQUIRE(error);
     CHECK(error->code() == row.code);
     CHECK_FALSE(error->remedy().empty());
-    CHECK(memory == Bytes(kSize, std::byte{0xEE}));
+    CHECK((memory == Bytes(kSize, std::byte{0xEE})));
     CHECK(fake::cuda().last == cudaSuccess);
     CHECK(fake::cuda().current == 0);
   }
@@ -194,13 +194,13 @@ TEST_CASE_METHOD(Fixture, "a failure on the way: told, nothing under way, the ne
       CHECK(fake::cuda().current == 0);
       const Bytes then = memory;  // nothing comes behind the call
       fake::run_all();
-      CHECK(memory == then);
+      CHECK((memory == then));
       CHECK(fake::cuda().buffers == fake::cuda().streams);
     }
   }
   fake::cuda().fail.clear();
   read_to_device(*tensor, target(&mine));
-  CHECK(memory == pattern(1));
+  CHECK((memory == pattern(1)));
 }
 
 TEST_CASE_METHOD(Fixture, "a damaged chunk is an error, behind which no copy is under way") {
@@ -213,10 +213,10 @@ TEST_CASE_METHOD(Fixture, "a damaged chunk is an error, behind which no copy is 
   CHECK(fake::cuda().calls["cudaMemcpyAsync"] == read - 1);
   const Bytes then = memory;
   fake::run_all();
-  CHECK(memory == then);
+  CHECK((memory == then));
   CHECK(fake::cuda().last == cudaSuccess);
   read_to_device(*tensor, target());
-  CHECK(memory == pattern(1));
+  CHECK((memory == pattern(1)));
 }
 
 TEST_CASE_METHOD(Fixture, "other threads' captures go on, and no bytes need no device") {
