@@ -202,6 +202,22 @@ def test_a_change_behind_the_last_step_is_told_by_who_closes(
     assert shelf.closed
 
 
+def test_a_change_behind_what_others_never_decided_on_is_told_too(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group may decide on it when the job is started again. Who closes asks it for no end."""
+    model = nn.Linear(64, 1024)
+    optimizer = torch.optim.AdamW(model.parameters())
+    auto = shelf.autosave(model=model, optimizer=optimizer, pipeline=UNCOMPARED)
+    plain(lambda: model(torch.randn(4, 64)).square().mean(), optimizer)
+    for step in (1, 2, 3):
+        auto.step(step)
+    first_element(model.weight)
+    monkeypatch.setattr(auto._feed._commits, "close", lambda: False)
+    with pytest.raises(ts.TornSave, match=r"'model\.weight' .* behind step\(3\)"):
+        shelf.close()
+
+
 def test_parts_of_one_memory_are_counted_together_and_not_asked(shelf: ts.Shelf) -> None:
     """A forward that changes a buffer beside a parameter is no change of the parameter."""
 
