@@ -5,6 +5,8 @@ import os
 import pathlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -224,6 +226,33 @@ def test_what_is_read_ahead_is_told_in_its_order() -> None:
         one.arrived(15)
         with pytest.raises(ts.CorruptError, match="damaged"):
             one.arrived(16)
+
+
+def test_nothing_is_read_ahead_once_its_use_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into memory that somebody else may have by then: what has begun is waited for."""
+    begun, waited_for = threading.Event(), threading.Event()
+    ended: list[int] = []
+    shutdown = ThreadPoolExecutor.shutdown
+
+    def noted(pool: ThreadPoolExecutor, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        shutdown(pool, False, cancel_futures=cancel_futures)
+        if wait:
+            waited_for.set()
+            shutdown(pool, True)
+
+    def reads(number: int) -> int:
+        begun.set()
+        waited_for.wait()
+        ended.append(number)
+        return 1
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", noted)
+    try:
+        with ahead.Ahead([partial(reads, number) for number in range(40)]):
+            begun.wait()
+        assert 0 < len(ended) < 40
+    finally:
+        waited_for.set()
 
 
 @pytest.mark.parametrize("world", [1, 2])
