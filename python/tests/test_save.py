@@ -330,6 +330,16 @@ def test_parts_are_renamed(shelf: ts.Shelf) -> None:
             shelf.load(rename=rename)  # type: ignore[arg-type]
 
 
+def test_parts_are_renamed_whatever_they_lie_in(shelf: ts.Shelf) -> None:
+    ordered = collections.OrderedDict(a=(np.ones(2), {"b": 2}))
+    shelf.save({"pair": ({"a": 1}, [{"a": 3}]), "count": collections.Counter(a=4), "od": ordered})
+    names = {"pair.0.a": "pair.0.z", "pair.1.0.a": "pair.1.0.y", "count.a": "count.x"}
+    loaded = shelf.load(rename={**names, "od.a.1.b": "od.a.1.w"})
+    assert loaded["pair"] == ({"z": 1}, [{"y": 3}])
+    assert loaded["count"] == collections.Counter(x=4)
+    assert loaded["od"]["a"][1] == {"w": 2}
+
+
 def test_other_byte_orders_come_back_as_this_machines(shelf: ts.Shelf) -> None:
     state = {"a": np.array(1.5, ">f8"), "b": np.arange(3, dtype=">i4"), "c": np.array(7, ">i8")}
     shelf.save(state)
