@@ -356,11 +356,12 @@ def test_other_byte_orders_come_back_as_this_machines(shelf: ts.Shelf) -> None:
             assert shelf.load()["state"]["b"].tolist() == [step, 1, 2]
 
 
-def test_progress_is_told(shelf: ts.Shelf) -> None:
-    shelf.save({"a": np.zeros(3 << 20, np.uint8), "b": np.zeros(1 << 20, np.uint8), "c": 1})
+@pytest.mark.parametrize("mib", [3, 9], ids=["one thread", "several"])
+def test_progress_is_told(shelf: ts.Shelf, mib: int) -> None:
+    shelf.save({"a": np.zeros(mib << 20, np.uint8), "b": np.zeros(1 << 20, np.uint8), "c": 1})
     seen: list[tuple[int, int]] = []
     shelf.load(progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (4 << 20, 4 << 20)
+    assert seen[-1] == ((mib + 1) << 20, (mib + 1) << 20)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
     def stop(done: int, total: int) -> None:
