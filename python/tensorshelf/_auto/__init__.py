@@ -10,6 +10,7 @@ flight        the save on its way; where a failure is met, and where it goes fro
 commits       how a save becomes a version: by itself, or with those of other ranks
 feed          one state, saved again and again by the pipeline
 save_plan     where its tensors lie, and what brings the rest of it up to date
+gated         memory that nothing changes before an optimizer steps
 early         what torch counts as changed before it was copied
 gates         optimizers wait until what they step is copied
 gradients     steps in the middle of adding up gradients; gradients as a part of the state

@@ -2,15 +2,16 @@
 for each save until the state takes another form.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tensorshelf import _core
 from tensorshelf._auto.early import Early
+from tensorshelf._auto.gated import Gated, gated_in
 from tensorshelf._auto.start import Sources
-from tensorshelf._state import objects, paths, room, shards
+from tensorshelf._state import paths, room
 from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.looks import Changed
@@ -73,7 +74,7 @@ def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> S
     that may change when step() returns; None: all. Raises Changed where it cannot be.
     """
     again = Again(state, flat)
-    gated = frozenset() if eager is None else _gated(state)
+    gated = Gated() if eager is None else gated_in(state)
     sources: list[_core.SourceTuple] = []
     names: list[str] = []
     fresh: list[Callable[[], object]] = []
@@ -89,8 +90,7 @@ def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> S
             piece = flat.pieces.get(name)
             whole = value if piece is None else piece.whole
             place, bring_up_to_date = _lies(value, piece)
-            begin = place.address if piece is None else whole.data_ptr()
-            lazy = bring_up_to_date is None and begin in gated and name not in (eager or ())
+            lazy = bring_up_to_date is None and gated.has(whole) and name not in (eager or ())
             if bring_up_to_date is not None:
                 fresh.append(bring_up_to_date)
             if lazy:
@@ -119,28 +119,6 @@ def _about(names: list[str], sources: "list[_core.SourceTuple]") -> Sources:
         parts.append((tuple(name for name, _ in of), sum(size for _, size in of)))
     (eager, eager_nbytes), (lazy, lazy_nbytes) = parts
     return Sources(eager, lazy, eager_nbytes, lazy_nbytes)
-
-
-def _gated(state: Any) -> frozenset[int]:
-    """Where what lies that nothing changes before an optimizer steps: what optimizers step and
-    keep, and the parameters of all models, for averages of them are taken behind it. Embeddings
-    with ``max_norm`` are left out: their forward changes them.
-    """
-    optimizers = list(objects.optimizers(state))
-    if not optimizers:
-        return frozenset()
-    tensors = [p for module in objects.modules(state) for p in module.parameters()]
-    for optimizer in optimizers:
-        tensors += [p for group in optimizer.param_groups for p in group["params"]]
-        for kept in optimizer.state.values():
-            if isinstance(kept, Mapping):  # an optimizer may keep values of its own there, too
-                tensors += [t for t in kept.values() if _torch.is_tensor(t)]
-    tensors = [shards.local(t) for t in tensors]
-    parts = [part for module in objects.modules(state) for part in module.modules()]
-    forward = [
-        shards.local(part.weight) for part in parts if getattr(part, "max_norm", None) is not None
-    ]
-    return frozenset(t.data_ptr() for t in tensors if t.numel()) - {t.data_ptr() for t in forward}
 
 
 def _lies(value: Any, piece: Piece | None) -> tuple[_Place, Callable[[], object] | None]:
