@@ -377,7 +377,9 @@ class Told:
 def flight_of(*saves: Told) -> Flight:
     """Each begun behind the one before."""
     begun = iter(saves)
-    feed: Any = SimpleNamespace(save=lambda *_: next(begun), note=lambda _: None)
+    feed: Any = SimpleNamespace(
+        save=lambda *_: next(begun), note=lambda _: None, taken=lambda: None, lost=lambda: None
+    )
     timeline: Any = SimpleNamespace(waited=lambda *_: None)
     flight = Flight(feed, timeline, deadline=1.0, all_heard=True)
     run: Any = SimpleNamespace(shelf=None, state=None)
