@@ -131,7 +131,8 @@ class Autosave:
         Ranks of a group agree here on what all go on from, and wait for each other: call it on all
         of them. Raises the same on each where they cannot.
         """
-        self.wait()  # else what is on its way would be newer than the step that is told
+        if self._commits.alone:  # ranks agree on what all have, and give up the rest
+            self.wait()  # else what is on its way would be newer than the step that is told
         self._commits.start(self._run.shelf)
         with self._commits.loading() as exchange:
             try:
