@@ -152,7 +152,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* found, const void* a
   const auto* at = static_cast<const std::byte*>(address);
   for (const auto& [begin, of] : cuda().memory) {
     if (at < begin || at >= begin + of.first) continue;
-    found->type = cuda().managed ? cudaMemoryTypeManaged : cudaMemoryTypeDevice;
+    found->type = cuda().managed || cuda().managed_at.contains(begin) ? cudaMemoryTypeManaged
+                                                                      : cudaMemoryTypeDevice;
     found->device = of.second;
   }
   return called("cudaPointerGetAttributes");
@@ -191,8 +192,13 @@ cudaError_t cudaHostUnregister(void* memory) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaStreamCreate"); error != cudaSuccess) return error;
-  *stream = new CUstream_st{.device = cuda().current, .work = {}};
-  fake::made().insert(*stream);
+  try {
+    std::unique_ptr<CUstream_st> made(new CUstream_st{.device = cuda().current, .work = {}});
+    fake::made().insert(made.get());
+    *stream = made.release();
+  } catch (const std::bad_alloc&) {
+    return cuda().last = cudaErrorMemoryAllocation;
+  }
   ++cuda().streams;
   return cudaSuccess;
 }

@@ -27,9 +27,10 @@ struct Cuda {
   cudaError_t error = cudaErrorIllegalAddress;
   cudaError_t last = cudaSuccess;
   bool capturing = false;
-  bool managed = false;  // all memory: the host may change it, too
-  int disturbed = 0;     // calls that would break off a capture in another thread
-  int buffers = 0;       // page-locked now
+  bool managed = false;                        // all memory: the host may change it, too
+  std::set<const std::byte*> managed_at = {};  // or that which begins here
+  int disturbed = 0;  // calls that would break off a capture in another thread
+  int buffers = 0;    // page-locked now
   int streams = 0;
   int events = 0;
   std::size_t bytes = 0;                                           // that were asked to be copied

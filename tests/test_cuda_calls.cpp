@@ -155,6 +155,40 @@ TEST_CASE_METHOD(Fixture, "what a driver allocated is given back to the driver")
   CHECK(fake::cuda().buffers == 0);
 }
 
+TEST_CASE_METHOD(Fixture, "a child gives back nothing that its parent had page-locked") {
+  auto locked = std::make_unique<cuda::PageLocked>(std::uint64_t{2} << 20, 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    void* const own = ::mmap(locked->data(), 4096, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (own != locked->data()) ::_exit(2);
+    locked.reset();
+    unsigned char there = 0;
+    ::_exit(::mincore(own, 1, &there) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE_METHOD(Fixture, "a lane for whose error there is no memory leaves nothing") {
+  const int streams = fake::cuda().streams;
+  const int events = fake::cuda().events;
+  fake::cuda().fail = "cudaEventCreate";
+  fake::cuda().fail_at = 3;
+  for (std::int64_t nth = 0; nth < 40; ++nth) {
+    fake::cuda().calls.clear();
+    try {
+      testing::denying(nth, testing::Denial::once, [] { cuda::CopyLane lane(0); });
+    } catch (const Error&) {
+    } catch (const std::bad_alloc&) {
+    }
+    CHECK(fake::cuda().streams == streams);
+    CHECK(fake::cuda().events == events);
+  }
+}
+
 TEST_CASE_METHOD(Fixture, "the memory that a device writes to is no child's, and in place") {
   const cuda::PageLocked locked(16 << 20, 0);
   CHECK(reinterpret_cast<std::uintptr_t>(locked.data()) % (2 << 20) == 0);

@@ -14,6 +14,7 @@
 #include "fake_cudart.hpp"
 #include "fed_shelf.hpp"
 #include "feed/cuda/copies.hpp"
+#include "feed/cuda/lanes.hpp"
 #include "feed/device_lines.hpp"
 #include "held_medium.hpp"
 #include "thrown.hpp"
@@ -353,6 +354,45 @@ TEST_CASE_METHOD(OnDevices, "each device's default stream has a mark of its own"
   pipeline.save(saved, 3).value().wait_durable();
   pipeline.close();
   CHECK(fake::cuda().calls["cudaEventCreate"] == 2);
+}
+
+TEST_CASE_METHOD(OnDevices, "managed memory beside it hides no change of a device's") {
+  const bool only_one = GENERATE(false, true);
+  fake::cuda().managed_at.insert(memory[0].data());
+  if (only_one) fake::cuda().managed_at.insert(memory[1].data());
+  Source other = source(1);
+  std::get<DeviceBytes>(other.bytes).stream = &first;
+  fake::cuda().memory[memory[1].data()].second = 0;  // of one stream of one device
+  Pipeline pipeline(fed.shelf, {.check_one_in = 0});
+  for (int step = 2; step < 8; ++step) {  // whichever of them comes first
+    for (auto& each : memory) std::ranges::fill(each, static_cast<std::byte>(step));
+    Door door;
+    hold_copies(door);
+    const auto saved = std::make_shared<const SavePlan>(std::vector<Source>{source(0), other});
+    const auto ticket = pipeline.save(saved, step).value();
+    for (auto& each : memory) std::ranges::fill(each, std::byte{99});
+    door.open();
+    const auto error = error_of([&] { ticket.wait_durable(); });
+    CHECK(error.has_value() != only_one);
+    if (error) CHECK(std::string(error->what()).find("'two' changed") != std::string::npos);
+  }
+}
+
+TEST_CASE_METHOD(OnDevices, "a save that failed keeps nothing of what it had queued") {
+  std::vector<std::unique_ptr<cuda::CopyLane>> idle;  // from other tests: all of that device
+  for (const int there = fake::cuda().buffers; fake::cuda().buffers == there;) {
+    idle.push_back(cuda::pool().take(1));
+  }
+  Pipeline pipeline(fed.shelf);
+  pipeline.save(plan(), 2).value().wait_durable();
+  fake::cuda().calls.clear();
+  fake::cuda().fail = "cudaEventSynchronize";  // of the lines of one of the streams
+  const auto ticket = pipeline.save(plan(), 3).value();
+  CHECK(error_of([&] { ticket.wait_durable(); }));
+  fake::cuda().fail.clear();
+  const int buffers = fake::cuda().buffers;
+  const auto lane = cuda::pool().take(1);  // which waits there while the ticket lives
+  CHECK(fake::cuda().buffers == buffers);
 }
 
 TEST_CASE_METHOD(OnDevices, "copies from a device keep to a rate, and end with who waits") {

@@ -36,8 +36,8 @@
 //
 // Work that `stream` is given later may change eager sources at once, and lazy ones when the save
 // is staged. Of lazy sources on a device every n-th chunk is compared, as above. In one save
-// a line is compared of at most 16 sources of each stream, and of none from managed or page-locked
-// memory on; the next saves take others. A stream of ours copies these lines, for which `stream`
+// a line is compared of at most 16 sources of each stream, and of none in managed or page-locked
+// memory; the next saves take others. A stream of ours copies these lines, for which `stream`
 // waits before what it is given later.
 //
 // A save is like a transaction. Until it is launched,

@@ -289,6 +289,8 @@ void Pipeline::Conductor::conduct(Save& save) {
   } catch (...) {
     save.blame(std::current_exception());  // before the turn is free: who takes it is to hear of it
     if (!ended) give_turn_back();
+    save.queued.reset();  // a ticket may live for long
+    save.moment.let_go();
     save.failed();
   }
 }

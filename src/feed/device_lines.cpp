@@ -32,10 +32,12 @@ DeviceLines::DeviceLines(std::span<const Source* const> sources,
   const std::size_t count = std::min(kMostLines, sources.size());
   for (std::size_t i = 0; i < count; ++i) {
     const Source* const source = sources[(round + i * sources.size() / count) % sources.size()];
+    const DeviceBytes place = line_of(std::get<DeviceBytes>(source->bytes), round + i);
+    if (!is_of_device_alone(place)) continue;
     sources_.push_back(source);
-    places_.push_back(line_of(std::get<DeviceBytes>(source->bytes), round + i));
+    places_.push_back(place);
   }
-  queued_ = make_cuda_batch(places_);
+  if (!places_.empty()) queued_ = make_cuda_batch(places_);
 }
 
 void DeviceLines::take() {

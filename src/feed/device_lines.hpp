@@ -40,7 +40,7 @@ class DeviceLines {
   std::vector<const Source*> sources_;
   std::vector<DeviceBytes> places_;
   std::unique_ptr<DeviceBatch> queued_;
-  std::vector<Line> lines_;  // of the first, up to one of managed memory
+  std::vector<Line> lines_;  // of all in sources_, once they are taken
 };
 
 }  // namespace tensorshelf

@@ -28,6 +28,7 @@ class Moment {
   // Behind which a lazy source is copied.
   const DeviceMark* mark_of(const DeviceBytes& source) const;
 
+  void let_go() noexcept { lines_.clear(); }  // of what a device has to copy; there is no changed()
   void take_lines();  // once, before changed(): waits for what a device is to copy for that
 
   // The first that has changed, when all are copied. One of so many chunks is compared; 0: none.

@@ -129,20 +129,25 @@ class CudaBatch final : public DeviceBatch {
       begin(sources, after);
     } catch (...) {
       settle();
+      lane_.reset();  // beside captures
       throw;
     }
   }
   CudaBatch(const CudaBatch&) = delete;
   CudaBatch& operator=(const CudaBatch&) = delete;
   ~CudaBatch() override {
+    const BesideCaptures aside;
     settle();
     if (sound_) pool().give(std::move(lane_));
+    lane_.reset();
   }
 
   std::size_t count() const override { return parts_.size(); }
 
   std::span<const std::byte> wait(std::size_t source) override {
     const BesideCaptures aside;
+    CurrentDevice current;
+    current.use(device_);
     sound_ = false;
     check(cudaEventSynchronize(lane_->done[0]), "copying to the host", device_);
     sound_ = true;
@@ -201,6 +206,11 @@ CudaSupport cuda_support() {
     support.lacks = "no CUDA device to use: the driver shows none";
   }
   return support;
+}
+
+bool is_of_device_alone(const DeviceBytes& source) {
+  CurrentDevice current;
+  return use_holder_of(Given(source), current).by_device_alone;
 }
 
 std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes& source) {

@@ -97,7 +97,7 @@ CopyLane::CopyLane(int of_device)
     for (auto& event : done) {
       check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event", device);
     }
-  } catch (const Error&) {
+  } catch (...) {
     free();
     throw;
   }

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -44,7 +45,7 @@ cudaError_t lock(std::byte* data, std::uint64_t size_bytes) {
 }  // namespace
 
 PageLocked::PageLocked(std::uint64_t size_bytes, int device)
-    : size_bytes_(size_bytes), data_(map(size_bytes)) {
+    : size_bytes_(size_bytes), data_(map(size_bytes)), process_(::getpid()) {
   cudaError_t result = lock(data_, size_bytes);
   if (result != cudaSuccess) unmap();
   if (result == cudaErrorNotSupported) {
@@ -59,8 +60,10 @@ PageLocked::PageLocked(std::uint64_t size_bytes, int device)
         device);
 }
 
-// After an error of CUDA its calls may fail, too, and then it holds nothing any more.
+// After an error of CUDA its calls may fail, too, and then it holds nothing any more. In a child
+// there may be something else at that address.
 PageLocked::~PageLocked() {
+  if (::getpid() != process_) return;
   static_cast<void>(drivers_ ? cudaFreeHost(data_) : cudaHostUnregister(data_));
   static_cast<void>(cudaGetLastError());
   if (!drivers_) unmap();

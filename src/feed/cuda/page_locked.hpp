@@ -2,6 +2,8 @@
 // kernel has some, and on the NUMA node of the thread that made it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -27,6 +29,7 @@ class PageLocked {
   std::uint64_t size_bytes_;
   std::byte* data_ = nullptr;
   bool drivers_ = false;  // allocated by the driver
+  const pid_t process_;
 };
 
 }  // namespace tensorshelf::cuda
