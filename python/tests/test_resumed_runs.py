@@ -107,3 +107,57 @@ def test_what_is_not_loaded_without_strict_is_told(
     with reopen().autosave(x=[2], y={"a": 2}) as auto:
         assert auto.resume(strict=False) == 5
     assert "strict=False" not in caplog.text
+
+
+SCHEDULES = {
+    "LambdaLR": (lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1 / (n + 1)), True),
+    "CosineAnnealingLR": (lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10), True),
+    "ExponentialLR": (lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9), False),
+    "in turn": (
+        lambda o: torch.optim.lr_scheduler.SequentialLR(
+            o,
+            [
+                torch.optim.lr_scheduler.ExponentialLR(o, 0.9),
+                torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1 / (n + 1)),
+            ],
+            [2],
+        ),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize(("make", "by_order"), SCHEDULES.values(), ids=SCHEDULES)
+def test_a_schedule_goes_by_the_order_of_groups(
+    reopen: OpenShelf, make: Any, by_order: bool, alike: bool, order: tuple[int, int]
+) -> None:
+    """Which an optimizer does not, that finds its parameters by their names."""
+
+    def run(shelf: ts.Shelf, order: tuple[int, int]) -> dict[str, float]:
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        groups = [
+            {"params": [*layer.parameters()], "lr": 0.1 if alike or number == 0 else 0.001}
+            for number, layer in enumerate(model)
+        ]
+        optimizer = torch.optim.SGD([groups[at] for at in order], lr=0.1)
+        schedule = make(optimizer)
+        with shelf.autosave(model=model, optimizer=optimizer, schedule=schedule) as auto:
+            step = auto.resume()
+            for parameter in model.parameters():
+                parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
+            schedule.step()
+            auto.step(step + 1)
+        places = zip(order, optimizer.param_groups, strict=True)
+        return {f"{at}": group["lr"] for at, group in places}
+
+    run(reopen(mode="w"), (0, 1))
+    whole = run(reopen(), (0, 1))
+    run(reopen(mode="w"), (0, 1))
+    if by_order and not alike and order == (1, 0):
+        with pytest.raises(ts.LayoutError, match=r"'schedule'.* by the order of its optimizer's"):
+            run(reopen(), order)
+        return
+    assert run(reopen(), order) == whole

@@ -87,8 +87,9 @@ def in_the_middle(number: int) -> UnsupportedError:
     return UnsupportedError(
         f"step {number} is in the middle of adding up gradients, which would not be saved: a run "
         "that resumes there would lose them",
-        "Call step() behind the optimizer's step; autosave(grads=True) saves gradients, too; "
-        "grads=False where what was added up is dropped.",
+        "Call step() behind the optimizer's step, and zero_grad() where that is left out, as "
+        "behind a bad batch; autosave(grads=True) saves gradients, too; grads=False where what was "
+        "added up is dropped.",
     )
 
 

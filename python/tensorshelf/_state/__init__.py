@@ -31,6 +31,7 @@ saved runs when it is loaded.
     load         shelf.load(): a saved state as values
     fill         shelf.load_into(): a saved state into what is there
     matching     whether what is there and what was saved are alike, tensor by tensor
+    groups       the groups of an optimizer, beside those of one that was saved
     alike        whether groups of an optimizer have the same options
     load_report  what load_into() tells of keys
 """

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tensorshelf._progress import Report
-from tensorshelf._state import objects, record, shards
-from tensorshelf._state.alike import alike
-from tensorshelf._state.load_report import SHOWN, LoadReport, mismatch
+from tensorshelf._state import groups, objects, record, schedules, shards
+from tensorshelf._state.load_report import LoadReport, mismatch
 from tensorshelf._state.matching import OTHER, Matching
 from tensorshelf._state.nodes import head, is_mapping, key_of, pairs, value_of
 from tensorshelf._state.paths import Path, dotted, shown
@@ -48,6 +47,7 @@ def load_into(
         tree = _without(tree, lambda key: key not in state and (given_only or key == LOADERS))
     fill = _Fill(Reader(shelf, saved, exchange), objects.parameter_names(state))
     fill.root(state, tree)
+    fill.check_schedules()
     found = LoadReport(step, tuple(fill.missing), tuple(fill.unexpected))
     if strict and (fill.missing or fill.unexpected):
         raise mismatch(found)
@@ -90,6 +90,21 @@ class _Fill:
         self.actions: list[Callable[[], object]] = []
         self._names = names
         self._matching = Matching(reader)
+        self._regrouped: set[int] = set()  # ids of optimizers with groups in another order
+        self._schedules: list[tuple[Any, Any, Path | None]] = []  # and what was saved of them
+
+    def check_schedules(self) -> None:
+        """A schedule goes by the order of the groups, though an optimizer finds its parameters by
+        their names. Raises LayoutError where that makes a difference.
+        """
+        for schedule, value, path in self._schedules:
+            if id(schedule.optimizer) in self._regrouped and schedules.goes_by_order(value):
+                raise LayoutError(
+                    f"{shown(path)} goes by the order of its optimizer's groups, which are in "
+                    "another one than those that were saved",
+                    "Give the groups in the order that was saved, or leave this key out. Nothing "
+                    "was loaded.",
+                )
 
     def root(self, state: Any, tree: Node) -> None:
         if not self._fill(state, tree, None):
@@ -123,6 +138,8 @@ class _Fill:
             value = value_of(node, self.reader)
             if not kind.fits(target, value):
                 raise _of_something_else(target, path)
+            if objects.is_optimizer(getattr(target, "optimizer", None)):
+                self._schedules.append((target, value, path))
             self.actions.append(lambda: kind.set(target, value))
         return True
 
@@ -228,19 +245,21 @@ class _Fill:
             value = value_of(node, self.reader)
             if not _may_be_optimizers(optimizer, value):
                 raise _of_something_else(optimizer, path)
-            _same_options(optimizer, value, path)
-            _same_groups(optimizer, value, path)
+            groups.same_options(optimizer, value, path)
+            groups.same_groups(optimizer, value, path)
             self.actions.append(lambda: optimizer.load_state_dict(value))
             return
         names = objects.names_of(optimizer, self._names)
         if names is not None:
             self._adopt(optimizer, node[1], names)
         named = value_of(node[1], self.reader)
-        _same_options(optimizer, named, path)
+        groups.same_options(optimizer, named, path)
         if names is None:
-            _same_groups(optimizer, named, path)
+            groups.same_groups(optimizer, named, path)
         else:
-            _same_partition(named["param_groups"], optimizer.param_groups, names, path)
+            groups.same_partition(named["param_groups"], optimizer.param_groups, names, path)
+            if groups.order(named["param_groups"], names) != list(range(len(names))):
+                self._regrouped.add(id(optimizer))
             saved = {name for group in named["param_groups"] for name in group["params"]}
             own = {name for group in names for name in group}
             self.missing += [dotted(Path(path, name)) for name in sorted(own - saved)]
@@ -323,68 +342,3 @@ def _may_be_optimizers(optimizer: Any, saved: Any) -> bool:
     if isinstance(saved, Mapping) and "param_groups" not in saved:
         return "param_groups" not in optimizer.state_dict()  # else it has a form of its own
     return objects.may_take(optimizer, saved)
-
-
-def _groups(saved: Any) -> list[Mapping[Any, Any]]:
-    """Empty where they are of a form of their own, which the optimizer may know."""
-    groups = saved.get("param_groups") if isinstance(saved, Mapping) else None
-    if not isinstance(groups, list) or not all(isinstance(group, Mapping) for group in groups):
-        return []
-    return groups
-
-
-def _same_groups(optimizer: Any, saved: Any, path: Path | None) -> None:
-    """Of one that was saved by its parameters' numbers: the model was not beside it."""
-    groups = _groups(saved)
-    if not groups:
-        return
-    there = [len(group.get("params", ())) for group in groups]
-    own = [len(group["params"]) for group in optimizer.param_groups]
-    if there != own:
-        raise LayoutError(
-            f"{shown(path)} has {own} parameters in its groups, and {there} were saved",
-            "Give an optimizer of as many parameters, or save the model beside it: then they go by "
-            "their names. Nothing was loaded.",
-        )
-
-
-def _same_partition(
-    saved: list[Any], own: list[Any], names: list[list[str]], path: Path | None
-) -> None:
-    """Of one that was saved by its parameters' names: those that are known to both lie together as
-    they did, where it makes a difference. Else some would get the options of others.
-    """
-    home = {name: number for number, group in enumerate(saved) for name in group["params"]}
-    homes = [{home[name] for name in group if name in home} for group in names]
-    merged = any(not alike([saved[number] for number in some], read=False) for some in homes)
-    shared = [
-        [group for group, some in zip(own, homes, strict=True) if number in some]
-        for number in range(len(saved))
-    ]
-    if merged or not all(alike(groups, read=True) for groups in shared):
-        raise LayoutError(
-            f"{shown(path)} has its parameters in other groups ({list(map(len, names))} of them) "
-            f"than were saved ({[len(group['params']) for group in saved]})",
-            "Give an optimizer with the groups that were saved, or leave this key out. "
-            "Nothing was loaded.",
-        )
-
-
-def _same_options(optimizer: Any, saved: Any, path: Path | None) -> None:
-    """Raises LayoutError where what was saved is of another kind of optimizer, by what its groups
-    have. Versions of torch add options, or take some away; and schedulers keep values of their own
-    in the groups. So what counts is an option of another of torch's optimizers.
-    """
-    groups = _groups(saved)
-    if not groups:
-        return
-    there = groups[0].keys()
-    lacking = sorted(optimizer.defaults.keys() - there)
-    other = sorted((there - optimizer.param_groups[0].keys()) & objects.optimizer_options())
-    if lacking and other:
-        raise LayoutError(
-            f"{shown(path)} is {type(optimizer).__name__}, with {', '.join(lacking[:SHOWN])}; one "
-            f"with {', '.join(other[:SHOWN])} was saved",
-            "Give an optimizer of the kind that was saved, or leave this key out. "
-            "Nothing was loaded.",
-        )

@@ -150,7 +150,7 @@ class _Walk:
             kind = type(value)
             raise NotStorable(
                 f"{shown(path)}: a {kind.__module__}.{kind.__qualname__} cannot be stored",
-                "Leave it out, store what it is made of, or give default=, a function that "
+                "Leave it out, store what it is made of, or give save() default=, a function that "
                 "returns that.",
             )
         instead = self._default(value)
