@@ -109,6 +109,15 @@ def test_what_is_not_loaded_without_strict_is_told(
     assert "strict=False" not in caplog.text
 
 
+def test_what_takes_no_state_is_refused_wherever_it_lies(shelf: ts.Shelf) -> None:
+    class Silent:
+        def state_dict(self) -> dict[str, int]:
+            return {"n": 1}
+
+    with pytest.raises(ts.BadArgument, match=r"state\['parts'\]\['a'\]\[1\] is a Silent, which"):
+        shelf.autosave(parts={"a": [1, Silent()]})
+
+
 SCHEDULES = {
     "LambdaLR": (lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1 / (n + 1)), True),
     "CosineAnnealingLR": (lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10), True),

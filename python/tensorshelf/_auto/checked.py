@@ -10,6 +10,7 @@ from tensorshelf._group.group import Group
 from tensorshelf._numbers import is_finite, is_number, is_whole
 from tensorshelf._state import objects
 from tensorshelf._state.fill import can_be_filled
+from tensorshelf._state.paths import shown
 from tensorshelf.errors import BadArgument
 
 _PIPELINE: dict[str, Any] = {
@@ -139,6 +140,12 @@ def check_state(state: Mapping[str, Any], own_keys: Iterable[str]) -> None:
             if _is_loader(value)
             else "Give a model, an optimizer, a tensor, a dict or list, or what has state_dict() "
             "and load_state_dict().",
+        )
+    for path, value in objects.taking_none(dict(state)):
+        raise BadArgument(
+            f"{shown(path)} is a {type(value).__name__}, which has state_dict() and no "
+            "load_state_dict(): it would be saved, and no run resumed",
+            "Give it one, or leave it out.",
         )
 
 

@@ -129,6 +129,11 @@ def takes_state(value: object) -> bool:
     return kind_of(value) is not _STATE_DICT or callable(getattr(value, "load_state_dict", None))
 
 
+def taking_none(state: Any) -> Iterator[tuple[Path | None, Any]]:
+    """What in a state does not, and where it is."""
+    return _parts(state, lambda value: not takes_state(value))
+
+
 # ---- models
 
 
