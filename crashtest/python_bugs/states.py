@@ -104,7 +104,7 @@ BUGS = [
     Planted(
         "groups_not_compared",
         "_state/fill.py",
-        "            _same_groups(optimizer, value, path)\n",
+        "            groups.same_groups(optimizer, value, path)\n",
         "",
         "test_save_torch.py of_other_parameters",
     ),
