@@ -160,8 +160,8 @@ BUGS = [
     Planted(
         "interrupted_save_forgotten",
         "_auto/flight.py",
-        "        self._find_lost()\n        lost, self._lost = self._lost, None\n",
-        "        lost, self._lost = self._lost, None\n",
+        "        self._find_lost()\n        if self._lost is not None:\n",
+        "        if self._lost is not None:\n",
         "test_feed_interrupted.py the_optimizer_waits",
     ),
     Planted(

@@ -165,16 +165,15 @@ class Feed:
         self._begun = None
 
     def lost(self) -> Commit | None:
-        """The save that was begun last, where a signal's handler raised before anybody had it."""
+        """The save that was begun last, where a signal's handler raised before anybody had it. It
+        is, until it is taken.
+        """
         begun = self._begun
-        if begun is None:
+        if begun is None or not begun.saved:
             return None
-        commit = None
-        if begun.saved:
-            self._settle()
-            commit = self._last = self._newest = self._commit(begun.saved[0], begun)
-        self._begun = None
-        return commit
+        self._settle()
+        self._last = self._newest = self._commit(begun.saved[0], begun)
+        return self._last
 
     def _settle(self) -> None:
         """The tensors of the last save are compared now, where nobody asked for it yet: it is on

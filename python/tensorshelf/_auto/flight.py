@@ -61,6 +61,7 @@ class Flight:
             self._lost = lost  # the others know of it, and tell what becomes of it
         else:
             self.commit = lost
+        self._feed.taken()
 
     def has_landed(self) -> bool:
         """True when nothing is on its way."""
@@ -72,10 +73,10 @@ class Flight:
         if os.getpid() != self._pid:
             return  # a child has its own copy of all
         self._find_lost()
-        lost, self._lost = self._lost, None
-        if lost is not None:
+        if self._lost is not None:
             with contextlib.suppress(ShelfError):
-                lost.wait_staged()
+                self._lost.wait_staged()
+            self._lost = None
         commit = self.commit
         if commit is None or commit.staged():
             return
