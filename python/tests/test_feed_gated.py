@@ -88,6 +88,13 @@ def test_what_lies_in_gaps_is_not_the_tensors() -> None:
     assert not gated.has(column[:, :3])
 
 
+def test_one_that_shows_a_byte_twice_and_leaves_another_out_has_gaps() -> None:
+    memory = torch.zeros(4)
+    gated = Gated([memory.as_strided((2, 2), (0, 3))])
+    assert not gated.has(memory)
+    assert not gated.has(memory[1:2])
+
+
 def test_each_byte_counts() -> None:
     memory = torch.zeros(100, dtype=torch.uint8)
     gated = Gated([memory[10:20], memory[20:30], memory[40:50], memory[0:0]], [memory[45:46]])

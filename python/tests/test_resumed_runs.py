@@ -36,6 +36,10 @@ KINDS = [
     ("int64", "uint8", -1, False),
     ("int64", "int32", 1 << 40, False),
     ("int64", "int32", -7, True),
+    ("uint8", "int8", 200, False),
+    ("uint8", "int8", 100, True),
+    ("int64", "complex64", (1 << 24) + 1, False),
+    ("int64", "complex64", -7, True),
     ("int64", "float32", (1 << 24) + 1, False),
     ("int64", "float32", 1 << 24, True),
     ("float64", "float32", 1e300, False),
@@ -89,6 +93,25 @@ def test_parameters_that_are_saved_are_not_told(
     assert "nothing that was given" not in caplog.text
 
 
+def test_a_state_without_memory_is_no_reason_to_fail(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    sparse = torch.eye(2).to_sparse()
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(2))], lr=0.1)
+    with shelf.autosave(sparse=sparse, optimizer=optimizer):
+        pass
+    assert "(SGD) steps 1 parameters" in caplog.text
+
+
+def test_what_save_saved_lacks_nothing_that_a_user_gave(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.save({"x": [1]}, step=3)
+    with shelf.autosave(x=[2]) as auto:
+        assert auto.resume(strict=False) == 3
+    assert "strict=False" not in caplog.text
+
+
 def test_what_is_not_loaded_without_strict_is_told(
     reopen: OpenShelf, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,6 +144,12 @@ def test_what_takes_no_state_is_refused_wherever_it_lies(shelf: ts.Shelf) -> Non
 SCHEDULES = {
     "LambdaLR": (lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1 / (n + 1)), True),
     "CosineAnnealingLR": (lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10), True),
+    "ReduceLROnPlateau": (
+        lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(
+            o, patience=0, min_lr=[group["lr"] / 2 for group in o.param_groups]
+        ),
+        True,
+    ),
     "ExponentialLR": (lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9), False),
     "in turn": (
         lambda o: torch.optim.lr_scheduler.SequentialLR(
@@ -157,7 +186,8 @@ def test_a_schedule_goes_by_the_order_of_groups(
             for parameter in model.parameters():
                 parameter.grad = torch.zeros_like(parameter)
             optimizer.step()
-            schedule.step()
+            by_loss = isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau)
+            schedule.step(*[1.0] * by_loss)
             auto.step(step + 1)
         places = zip(order, optimizer.param_groups, strict=True)
         return {f"{at}": group["lr"] for at, group in places}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tensorshelf._state import objects, shards
+from tensorshelf._state.tensors import overlaps_itself
 from tensorshelf._values import _torch
 
 
@@ -67,7 +68,8 @@ def _range(value: Any) -> tuple[int, int]:
 def _is_dense(tensor: Any) -> bool:
     """Whether it has all of its memory, each byte once."""
     begin, end = _range(tensor)
-    return bool(end - begin == tensor.numel() * tensor.element_size())
+    fits = end - begin == tensor.numel() * tensor.element_size()
+    return bool(fits and not overlaps_itself(tensor))
 
 
 def _place(tensor: Any) -> tuple[Any, ...]:

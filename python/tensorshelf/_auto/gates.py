@@ -75,14 +75,23 @@ def unsaved_parameters(state: Any) -> list[tuple[str, int]]:
     how many they are.
     """
     saved = {id(p) for module in objects.modules(state) for p in module.parameters()}
-    places = {tensor.data_ptr() for tensor in objects.tensors(state)}
     found = []
     for optimizer in objects.optimizers(state):
         stepped = [p for group in optimizer.param_groups for p in group["params"]]
-        lost = [p for p in stepped if id(p) not in saved and p.data_ptr() not in places]
+        others = [parameter for parameter in stepped if id(parameter) not in saved]
+        places = {_place(tensor) for tensor in objects.tensors(state)} if others else set()
+        lost = [parameter for parameter in others if _place(parameter) not in places]
         if lost:
             found.append((type(optimizer).__name__, len(lost)))
     return found
+
+
+def _place(tensor: Any) -> int | None:
+    """None for what has no memory of its own, a sparse one say."""
+    try:
+        return int(tensor.data_ptr())
+    except RuntimeError:
+        return None
 
 
 def _call(method: "weakref.WeakMethod[Callable[..., None]]", *values: object) -> None:

@@ -96,12 +96,17 @@ class Run:
 
     def _tell_of_keys(self, report: LoadReport) -> None:
         """What was left out with strict=False."""
-        if report.missing_keys or report.unexpected_keys:
-            given = self.state.keys() - OWN_KEYS
-            loaded = (
-                "nothing was loaded" if given <= {*report.missing_keys} else "the rest is loaded"
+        missing, unexpected = (
+            tuple(key for key in keys if key not in OWN_KEYS)
+            for keys in (report.missing_keys, report.unexpected_keys)
+        )
+        if missing or unexpected:
+            nothing = self.state.keys() - OWN_KEYS <= {*missing}
+            logger.warning(
+                "resume(strict=False): %s; %s",
+                told(LoadReport(report.step, missing, unexpected)),
+                "nothing was loaded" if nothing else "the rest is loaded",
             )
-            logger.warning("resume(strict=False): %s; %s", told(report), loaded)
 
     def _load(self, load: Callable[[Any], LoadReport]) -> LoadReport:
         """The state; without the loaders, where save() saved it."""

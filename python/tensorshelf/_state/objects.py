@@ -236,7 +236,7 @@ def optimizers(state: Any) -> Iterator[Any]:
 
 
 def tensors(state: Any) -> Iterator[Any]:
-    """All torch tensors in a state that are in no object of it, with memory of this process."""
+    """All torch tensors in a state that are in no object of it."""
     return (tensor for _, tensor in _parts(state, _is_tensor))
 
 

@@ -20,19 +20,17 @@ def is_of_another(schedule: Any, state: Mapping[Any, Any]) -> bool:
 
 
 def goes_by_order(state: Any) -> bool:
-    """Whether a schedule's state has of each of several groups what that began with, and not the
-    same of all.
+    """Whether a schedule's state has of each of several groups what that began with, or goes down
+    to, and not the same of all.
     """
     if not isinstance(state, Mapping):
         return False
     inner = state.get("_schedulers")
     if isinstance(inner, list | tuple) and any(map(goes_by_order, inner)):
         return True
-    began = [state.get(key) for key in ("base_lrs", "max_lrs", "min_lrs")]
-    lists = [each for each in began if isinstance(each, list)]
-    return bool(_BY_GROUP & state.keys()) and any(
-        one != each[0] for each in lists for one in each[1:]
-    )
+    by_group = ("base_lrs", "max_lrs") if _BY_GROUP & state.keys() else ()
+    lists = [state.get(key) for key in (*by_group, "min_lrs")]
+    return any(one != each[0] for each in lists if isinstance(each, list) for one in each[1:])
 
 
 def _differs(schedule: Any, state: Any, base: Any, *, in_turn: bool) -> bool:

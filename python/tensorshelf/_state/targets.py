@@ -79,14 +79,28 @@ def _is_lost(source: Any, target: Any, library: Any) -> bool:
     torch, of both.
     """
     if _is_whole(source.dtype):
-        return bool((_as(target, source.dtype) != source).any())
+        real = target.real if _is_complex(target.dtype) else target
+        other = _as(real, source.dtype) != source
+        if _is_whole(target.dtype):  # as wide a one without a sign, or with one, gives it back
+            other |= _is_negative(target) != _is_negative(source)
+        return bool(other.any())
     finite = library.isfinite(_wide(source, library)) & ~library.isfinite(_wide(target, library))
     return bool(finite.any())
 
 
+def _is_negative(values: Any) -> Any:
+    """As whole numbers that each library compares: torch lacks that of some."""
+    unsigned = str(values.dtype).removeprefix("torch.").startswith("uint")
+    return values != values if unsigned else values < 0
+
+
 def _wide(values: Any, library: Any) -> Any:
     """What has no complex numbers, as a type of which all is known: some lack infinity."""
-    return values if "complex" in str(values.dtype) else _as(values, library.float64)
+    return values if _is_complex(values.dtype) else _as(values, library.float64)
+
+
+def _is_complex(dtype: Any) -> bool:
+    return "complex" in str(dtype)
 
 
 def _as(values: Any, dtype: Any) -> Any:
