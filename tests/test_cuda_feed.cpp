@@ -357,9 +357,9 @@ TEST_CASE_METHOD(OnDevices, "each device's default stream has a mark of its own"
 }
 
 TEST_CASE_METHOD(OnDevices, "managed memory beside it hides no change of a device's") {
-  const bool only_one = GENERATE(false, true);
+  const bool all = GENERATE(false, true);  // then there is no line to tell it
   fake::cuda().managed_at.insert(memory[0].data());
-  if (only_one) fake::cuda().managed_at.insert(memory[1].data());
+  if (all) fake::cuda().managed_at.insert(memory[1].data());
   Source other = source(1);
   std::get<DeviceBytes>(other.bytes).stream = &first;
   fake::cuda().memory[memory[1].data()].second = 0;  // of one stream of one device
@@ -373,7 +373,7 @@ TEST_CASE_METHOD(OnDevices, "managed memory beside it hides no change of a devic
     for (auto& each : memory) std::ranges::fill(each, std::byte{99});
     door.open();
     const auto error = error_of([&] { ticket.wait_durable(); });
-    CHECK(error.has_value() != only_one);
+    CHECK(error.has_value() != all);
     if (error) CHECK(std::string(error->what()).find("'two' changed") != std::string::npos);
   }
 }
