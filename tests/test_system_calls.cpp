@@ -14,7 +14,10 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <fstream>
 
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
@@ -110,6 +113,33 @@ bool leads_to(const fs::path& path, int fd) {
   return ::stat(path.c_str(), &named) == 0 && named.st_ino == stat_of(fd).st_ino;
 }
 
+// Addresses where nothing is mapped.
+constexpr std::size_t kRoom = 16 * kMiB;
+std::byte* free_room() {
+  void* const room = ::mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(room != MAP_FAILED);
+  REQUIRE(::munmap(room, kRoom) == 0);
+  return static_cast<std::byte*>(room);
+}
+
+// In huge pages, of the mappings that have a part there.
+std::uint64_t huge_bytes(std::span<const std::byte> place) {
+  const auto first = reinterpret_cast<std::uintptr_t>(place.data());
+  std::ifstream maps("/proc/self/smaps");
+  std::uint64_t bytes = 0;
+  bool there = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long long begin = 0;
+    unsigned long long number = 0;
+    if (std::sscanf(line.c_str(), "%llx-%llx ", &begin, &number) == 2) {
+      there = begin < first + place.size() && first < number;
+    } else if (there && std::sscanf(line.c_str(), "AnonHugePages: %llu kB", &number) == 1) {
+      bytes += number << 10;
+    }
+  }
+  return bytes;
+}
+
 // The ways in which a file gets its name.
 enum class Way { fresh, replace, over_empty };
 
@@ -145,11 +175,7 @@ TEST_CASE("staging memory that huge pages fit into lies within what was mapped f
                                   kHuge + kPageBytes, 2 * kHuge);
   CAPTURE(size);
   // A kernel that knows of no huge pages maps at any page: here right behind where one begins.
-  constexpr std::size_t kRoom = 16 * kMiB;
-  void* const room = ::mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(room != MAP_FAILED);
-  REQUIRE(::munmap(room, kRoom) == 0);
-  const auto place = round_up(reinterpret_cast<std::uintptr_t>(room), kHuge) + kPageBytes;
+  const auto place = round_up(reinterpret_cast<std::uintptr_t>(free_room()), kHuge) + kPageBytes;
   std::size_t mapped_bytes = 0;
   on_mmap = [&](std::size_t bytes) {
     mapped_bytes = bytes;
@@ -161,6 +187,29 @@ TEST_CASE("staging memory that huge pages fit into lies within what was mapped f
   REQUIRE(memory.bytes().size() == size);
   CHECK(first == (size < kHuge ? place : round_up(place, kHuge)));
   CHECK(first + size <= place + mapped_bytes);
+}
+
+TEST_CASE("staging memory that large writes go through lies in huge pages") {
+  constexpr std::uint64_t kBuffer = 2 * kMiB;
+  constexpr unsigned kBuffers = 3;
+  const PageMemory tried(kBuffer);
+  std::ranges::fill(tried.bytes(), std::byte{1});
+  make_huge_pages(tried.bytes());
+  if (huge_bytes(tried.bytes()) == 0) return;  // this kernel makes none, or has none now
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(io_uring);
+  std::byte* const room = free_room();
+  on_mmap = [&](std::size_t bytes) { return bytes > kBuffers * kBuffer ? room : nullptr; };
+  const Folder folder;
+  const auto medium = make_block_medium(
+      folder.create(),
+      {.block = {.buffer_bytes = kBuffer, .queue_depth = kBuffers, .io_uring = io_uring}});
+  on_mmap = {};
+  medium->reserve(16 * kMiB);
+  const Bytes data(kMiB, std::byte{7});
+  for (std::uint64_t at = 0; at < 2 * kBuffers; ++at) medium->write(at * kMiB, data, 0);
+  medium->wait(Ticket{~std::uint64_t{0}, 0});
+  CHECK(huge_bytes({room, kRoom}) >= kBuffers * kBuffer);
 }
 
 TEST_CASE("a write that the system cuts short is carried on, and its end is told") {

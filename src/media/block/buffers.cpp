@@ -252,6 +252,10 @@ void StagingBuffers::close(Buffer& buffer) {
 // a failure it is dropped.
 void StagingBuffers::begin(Buffer& buffer) noexcept {
   if (failure_) return release(buffer);
+  if (buffer.used_bytes >= kLargeWriteBytes && !buffer.huge) {
+    make_huge_pages({buffer.memory, buffer_bytes_});  // before the kernel registers any of it
+    buffer.huge = true;
+  }
   begun_.push_back(rest_of(buffer));  // there is room
   buffer.state = State::in_flight;
   ++in_flight_;
@@ -270,7 +274,7 @@ void StagingBuffers::submit() noexcept {
 }
 
 void StagingBuffers::release(Buffer& buffer) noexcept {
-  buffer = Buffer{.memory = buffer.memory};
+  buffer = Buffer{.memory = buffer.memory, .huge = buffer.huge};
   changed_.notify_all();
 }
 

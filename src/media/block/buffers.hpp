@@ -72,6 +72,7 @@ class StagingBuffers {
   struct Buffer {
     State state = State::free;
     std::byte* memory = nullptr;
+    bool huge = false;  // it was made huge pages, as far as the kernel does that
     std::uint64_t at = 0;               // on the medium
     std::uint64_t used_bytes = 0;       // reserved by writes, whole pages
     std::uint64_t on_device_bytes = 0;  // of them, done by earlier, short device writes

@@ -65,11 +65,10 @@ void prefer_huge_pages(std::span<std::byte> memory) {
 }
 
 void make_huge_pages(std::span<std::byte> memory) {
-#ifdef MADV_COLLAPSE
-  ::madvise(memory.data(), memory.size(), MADV_COLLAPSE);
-#else
-  static_cast<void>(memory);
+#ifndef MADV_COLLAPSE  // which Linux has from 6.1 on, and glibc names from 2.37 on
+  constexpr int MADV_COLLAPSE = 25;
 #endif
+  ::madvise(memory.data(), memory.size(), MADV_COLLAPSE);
 }
 
 PageMemory::PageMemory(PageMemory&& other) noexcept

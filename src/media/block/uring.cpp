@@ -164,7 +164,6 @@ class UringBackend final : public BlockBackend {
       table_made_ = true;
       const auto buffer =
           shape_.memory.subspan(write.buffer * shape_.buffer_bytes, shape_.buffer_bytes);
-      make_huge_pages(buffer);
       const iovec range{buffer.data(), buffer.size()};
       __u64 tag = 0;
       result = io_uring_register_buffers_update_tag(&ring_, write.buffer, &range, &tag, 1);
