@@ -1,4 +1,5 @@
-// A medium over another one: whoever watches or spoils some of its calls overrides these.
+// A medium over another one: whoever watches or spoils some of its calls overrides these. What is
+// lent to it is written by write(), as those see.
 #pragma once
 
 #include <cstdint>

@@ -278,6 +278,67 @@ TEST_CASE("many threads fill the same staging buffers at once") {
   REQUIRE((read_back(*medium, 0, kSize) == data));  // too long to print
 }
 
+TEST_CASE("what is lent goes to the file from where it lies, between what is copied") {
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(io_uring);
+  constexpr std::uint64_t kPieces = 4;
+  const Folder folder;
+  BlockTuning tuning = tuning_of(io_uring);
+  tuning.buffer_bytes = MiB;
+  tuning.queue_depth = static_cast<unsigned>(GENERATE(1, 3));
+  const auto medium = make_block_medium(folder.create(), {.block = tuning});
+  medium->reserve(40 * MiB);
+  const PageMemory memory(kPieces * MiB);
+  Bytes expected(40 * MiB);
+  for (std::uint64_t at = 0; at < 40; ++at) {  // each buffer has its turn before, and is registered
+    const Bytes bytes = pattern(MiB, at + 1);
+    std::ranges::copy(bytes, expected.begin() + static_cast<std::ptrdiff_t>(at * MiB));
+    Ticket ticket;
+    if (at % 3 == 0) {
+      ticket = medium->write(at * MiB, bytes, 5);
+    } else {
+      const auto piece = memory.bytes().subspan(at % kPieces * MiB, MiB);
+      medium->await_lent(piece);
+      std::ranges::copy(bytes, piece.begin());
+      ticket = medium->write_lent(at * MiB, piece, 5);
+    }
+    REQUIRE(ticket.checksum == reference_hash(bytes, 5));
+    if (at % 5 != 4) continue;
+    REQUIRE(same(read_back(*medium, at * MiB, MiB), bytes));  // waits for it
+  }
+  medium->await_lent(memory.bytes());
+  std::ranges::fill(memory.bytes(), std::byte{0});
+  medium->wait(Ticket{~std::uint64_t{0}, 0});
+  REQUIRE(same(bytes_on_disk(folder.file()), expected));
+}
+
+TEST_CASE("a forked child waits for nothing that its parent lent, and takes none of its ends") {
+  const bool io_uring = GENERATE(true, false);
+  CAPTURE(io_uring);
+  const Folder folder;
+  BlockTuning tuning = tuning_of(io_uring);
+  const auto medium = make_block_medium(folder.create(), {.block = tuning});
+  medium->reserve(4 * MiB);
+  const PageMemory memory(MiB);
+  std::ranges::fill(memory.bytes(), std::byte{7});
+  medium->write_lent(MiB, memory.bytes(), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    medium->await_lent(memory.bytes());
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  const Bytes there = bytes_on_disk(folder.file());
+  if (!io_uring) CHECK(there[MiB] == std::byte{0});  // to write it is its parent's
+  ::alarm(60);
+  medium->await_lent(memory.bytes());
+  ::alarm(0);
+  CHECK(bytes_on_disk(folder.file())[MiB] == std::byte{7});
+}
+
 TEST_CASE("a thread may exit while its writes are under way") {
   const Folder folder;
   const auto medium =

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "block_fixture.hpp"
 #include "refused_call.hpp"
@@ -212,6 +213,7 @@ class Program {
     const std::uint64_t most = std::min((pages - place) * kPageBytes, MiB);
     const std::uint64_t size =
         below(12) == 0 ? 1 + below(most) : 1 + below(std::min(most, 3 * kPageBytes));
+    if (below(4) == 0) return write_lent(place, round_up(size, kPageBytes));
     const Bytes bytes = pattern(size, random_());
     try {
       last_ = medium_->write(place * kPageBytes, bytes, 0);
@@ -222,6 +224,25 @@ class Program {
     model_.write(place * kPageBytes, bytes, last_.sequence);
     tickets_.push_back(last_);
     next_ = place + round_up(size, kPageBytes) / kPageBytes;
+  }
+
+  // From a ring of pieces, each of which is lent again once it has been given back.
+  void write_lent(std::uint64_t place, std::uint64_t size) {
+    const std::span<std::byte> piece =
+        lent_.bytes().subspan((lent_turn_++ % kLentPieces) * MiB, MiB).first(size);
+    medium_->await_lent(piece);
+    const Bytes bytes = pattern(size, random_());
+    std::ranges::copy(bytes, piece.begin());
+    try {
+      last_ = medium_->write_lent(place * kPageBytes, piece, 0);
+    } catch (...) {
+      model_.write(place * kPageBytes, bytes, ~std::uint64_t{0});
+      throw;
+    }
+    expect(last_.checksum == hash_bytes(bytes, 0), "another checksum of what was lent");
+    model_.write(place * kPageBytes, bytes, last_.sequence);
+    tickets_.push_back(last_);
+    next_ = place + size / kPageBytes;
   }
 
   void wait_for(const Ticket& ticket) {
@@ -322,9 +343,13 @@ class Program {
     for (unsigned n = 0; n < 8; ++n) read();  // goes on
   }
 
+  static constexpr unsigned kLentPieces = 3;
+
   std::mt19937_64 random_;
   std::shared_ptr<ShelfFile> file_;
   Model model_;
+  PageMemory lent_{kLentPieces * MiB};  // outlives the medium
+  std::uint64_t lent_turn_ = 0;
   std::unique_ptr<SimDrive> drive_;
   std::unique_ptr<Medium> medium_;
   std::vector<Ticket> tickets_;
@@ -369,7 +394,8 @@ TEST_CASE("each planted bug of the block medium is found") {
         std::pair{Bug::word_page_not_followed, "word_page_not_followed"},
         std::pair{Bug::flush_repeated, "flush_repeated"},
         std::pair{Bug::held_page_overtaken, "held_page_overtaken"},
-        std::pair{Bug::cut_write_left, "cut_write_left"}}) {
+        std::pair{Bug::cut_write_left, "cut_write_left"},
+        std::pair{Bug::lent_not_awaited, "lent_not_awaited"}}) {
     INFO(name);
     std::string wrong;
     planted_bug = bug;

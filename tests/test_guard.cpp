@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -452,6 +453,40 @@ TEST_CASE("what a mirror gets a second time is settled with the rest") {
   two.media.wait({});
   CHECK(asked_for == std::vector<std::uint64_t>{two.second.sequence});
   CHECK(two.second.writes == 2);
+}
+TEST_CASE("what is lent is lent to the mirror, too, and awaited of both") {
+  struct Borrower final : ForwardingMedium {
+    explicit Borrower(std::vector<std::uint64_t>& has)
+        : ForwardingMedium(make_memory_medium(16 * kPageBytes, 64 * kPageBytes)), lent(has) {}
+    Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                      std::uint64_t seed) override {
+      if (at == 3 * kPageBytes) throw Error(Errc::io, "cannot write", "replace the disk");
+      lent.push_back(at);
+      return ForwardingMedium::write_lent(at, bytes, seed);
+    }
+    void await_lent(std::span<const std::byte> bytes) noexcept override {
+      if (bytes.size() == kPageBytes) lent.clear();
+    }
+    std::vector<std::uint64_t>& lent;
+  };
+  std::array<std::vector<std::uint64_t>, 2> lent;
+  GuardedMedium media(std::make_unique<Borrower>(lent[0]));
+  media.attach(1, std::make_unique<Borrower>(lent[1]));
+  media.mirror(0, 1, kPageBytes);
+  const std::vector<std::byte> page(kPageBytes, std::byte{7});
+  const Ticket ticket = media.write_lent(kPageBytes, page, 9);
+  CHECK(ticket.checksum == media.write(4 * kPageBytes, page, 9).checksum);
+  CHECK(lent[0] == std::vector<std::uint64_t>{kPageBytes});
+  CHECK(lent[1] == std::vector<std::uint64_t>{2 * kPageBytes});
+  media.await_lent(page);
+  CHECK((lent[0].empty() && lent[1].empty()));
+  std::vector<std::byte> found(kPageBytes);
+  CHECK((media.read_mirror(kPageBytes, found) && found == page));
+  CHECK(media.counters().bytes_written == 2 * kPageBytes);
+  // I8.
+  CHECK(testing::code_of([&] { media.write_lent(3 * kPageBytes, page, 0); }) == Errc::io);
+  CHECK(testing::code_of([&] { media.write_lent(0, page, 0); }) == Errc::failed);
+  media.await_lent(page);  // throws nothing
 }
 TEST_CASE("no more room than the mirror has") {
   Two two;

@@ -1,6 +1,6 @@
-// The storage seam: where bytes live and what the place promises. Twelve methods, and none hands
-// out a writable pointer. Everything above it (format, store) is the same on every medium, and the
-// crash simulator is one more medium that breaks all that is not promised.
+// The storage seam: where bytes live and what the place promises. Fourteen methods, and none
+// hands out a writable pointer. Everything above it (format, store) is the same on every medium,
+// and the crash simulator is one more medium that breaks all that is not promised.
 //
 // Three moments, never confused: write() returns and the source may change (staged), wait() returns
 // and the next barrier covers the bytes, barrier() returns and they are durable.
@@ -42,10 +42,10 @@ struct Ticket {
 
 class PinTable;  // src/media/pins.hpp
 
-// Thread-safety: write, wait, read, look and view may run in many threads at once, on bytes that do
-// not overlap. barrier and store_word belong to the one committing thread. size, reserve and shrink
-// exclude all of these but read, look and view, which go on beside them on what was there before
-// and, of shrink, stays.
+// Thread-safety: write, write_lent, wait, read, look and view may run in many threads at once, on
+// bytes that do not overlap. barrier and store_word belong to the one committing thread. size,
+// reserve and shrink exclude all of these but read, look and view, which go on beside them on what
+// was there before and, of shrink, stays.
 // Another process may read what this one writes at that moment. It gets old and new bytes, mixed at
 // any multiple of 8, and checks what came.
 //
@@ -87,6 +87,19 @@ class Medium {
   // thread's stores are drained before it returns, because no other thread's fence would drain them
   // (I7).
   virtual Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) = 0;
+
+  // The same of bytes that are lent: until await_lent() of them has returned, nobody changes or
+  // frees them. A drive takes them from where they lie, and nothing is copied, if they are whole
+  // pages at a multiple of kPageBytes. Else, and on other media, they are copied as above.
+  virtual Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                            std::uint64_t seed) {
+    return write(at, bytes, seed);
+  }
+
+  // Returns when no byte of these is lent any more; in a forked child, at once. Any thread may call
+  // it at any time. Throws nothing: of a write that failed the next write or wait tells. A write
+  // whose end can no longer be learned, of a medium that has failed, it does not wait for.
+  virtual void await_lent(std::span<const std::byte> bytes) noexcept { static_cast<void>(bytes); }
 
   // Returns when the next barrier() covers the ticket's write and all earlier ones: they have
   // reached the device, or the kernel's cache of it. NOT durable.

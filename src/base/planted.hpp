@@ -276,6 +276,7 @@ enum class Bug {
   flush_repeated,          // I8: one that failed is tried again, and then succeeds
   held_page_overtaken,     // what goes by the cache lands before an older write of the same place
   cut_write_left,          // the rest of a write that was cut short is never written
+  lent_not_awaited,        // bytes pass for given back while their write is on its way
   child_unmaps,            // a forked child gives back memory that it never had: somebody else's
 
   // Of the pool medium: tests/test_pool_replicas.cpp runs these.

@@ -134,6 +134,20 @@ struct GuardedMedium::State {
     return several ? ++sequence : ticket.sequence;
   }
 
+  Ticket write(decltype(&Medium::write) by, std::uint64_t at, std::span<const std::byte> bytes,
+               std::uint64_t seed) {
+    TENSORSHELF_ASSERT(at % kPageBytes == 0);
+    TENSORSHELF_ASSERT(bytes.size() <= kChunkBytes);
+    TENSORSHELF_ASSERT(within(at, bytes.size()));
+    GuardedMember& to = member(at);
+    const Ticket ticket = or_poison(
+        "write failed", [&] { return to.write(by, offset_of(at), bytes, seed); },
+        Errc::corrupt);  // of the source: who wrote looks to it that nothing half-written counts
+    add(writes, 1);
+    add(bytes_written, bytes.size());
+    return {sequence_of(to, ticket), ticket.checksum};
+  }
+
   void barrier() {
     if (!several) {
       members[0]->unsettled = false;
@@ -222,16 +236,18 @@ bool GuardedMedium::is_mapped(std::uint64_t place) const {
 
 Ticket GuardedMedium::write(std::uint64_t at, std::span<const std::byte> bytes,
                             std::uint64_t seed) {
-  TENSORSHELF_ASSERT(at % kPageBytes == 0);
-  TENSORSHELF_ASSERT(bytes.size() <= kChunkBytes);
-  TENSORSHELF_ASSERT(state_->within(at, bytes.size()));
-  GuardedMember& member = state_->member(at);
-  const Ticket ticket = state_->or_poison(
-      "write failed", [&] { return member.write(offset_of(at), bytes, seed); },
-      Errc::corrupt);  // of the source: who wrote looks to it that nothing half-written counts
-  add(state_->writes, 1);
-  add(state_->bytes_written, bytes.size());
-  return {state_->sequence_of(member, ticket), ticket.checksum};
+  return state_->write(&Medium::write, at, bytes, seed);
+}
+
+Ticket GuardedMedium::write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                                 std::uint64_t seed) {
+  return state_->write(&Medium::write_lent, at, bytes, seed);
+}
+
+void GuardedMedium::await_lent(std::span<const std::byte> bytes) noexcept {
+  for (unsigned i = 0; i < kMaxMedia; ++i) {
+    if (GuardedMember* const one = state_->find(i)) one->inner->await_lent(bytes);
+  }
 }
 
 void GuardedMedium::wait(const Ticket& ticket) {

@@ -54,12 +54,14 @@ struct GuardedMember {
     if (rises || !planted(Bug::settled_by_sequence)) wrote = true;
   }
 
-  // Of a source that changes the mirror gets what the medium got.
-  Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) {
-    const Ticket ticket = inner->write(at, bytes, seed);
+  // `by`: Medium::write or Medium::write_lent. Of a source that changes, and is copied, the mirror
+  // gets what the medium got.
+  Ticket write(decltype(&Medium::write) by, std::uint64_t at, std::span<const std::byte> bytes,
+               std::uint64_t seed) {
+    const Ticket ticket = (*inner.*by)(at, bytes, seed);
     GuardedMember* const twin = mirror;
     if (twin == nullptr || planted(Bug::mirror_not_written)) return ticket;
-    Ticket there = twin->inner->write(at + mirror_shift, bytes, seed);
+    Ticket there = (*twin->inner.*by)(at + mirror_shift, bytes, seed);
     twin->note(there.sequence);
     if (there.checksum == ticket.checksum) return ticket;
     std::vector<std::byte> got(bytes.size());

@@ -54,6 +54,9 @@ class GuardedMedium final : public Medium {
   bool is_settled(unsigned index) const;      // nothing was written there since its last barrier
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;
+  Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                    std::uint64_t seed) override;
+  void await_lent(std::span<const std::byte> bytes) noexcept override;  // on all media
   void wait(const Ticket& ticket) override;
   void barrier() override;
   void store_word(std::uint64_t at, std::uint64_t word) override;

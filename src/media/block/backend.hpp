@@ -18,8 +18,8 @@ namespace tensorshelf {
 
 struct DeviceWrite {
   std::uint64_t at = 0;
-  std::span<const std::byte> bytes;  // inside the staging memory; stays put until it completes
-  unsigned buffer = 0;               // which buffer it is of; comes back with the completion
+  std::span<const std::byte> bytes;  // in the buffer, or lent; stays put until it completes
+  unsigned buffer = 0;               // whose turn it is; comes back with the completion
 };
 
 struct DeviceCompletion {
@@ -75,7 +75,8 @@ class BlockBackend {
   virtual void abandon() noexcept {}
 };
 
-// The memory that every submitted write lies in: buffer i is [i * buffer_bytes, + buffer_bytes).
+// The memory that every write lies in which is not lent: buffer i is
+// [i * buffer_bytes, + buffer_bytes).
 struct StagingShape {
   std::span<std::byte> memory;
   std::uint64_t buffer_bytes = 0;

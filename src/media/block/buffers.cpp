@@ -252,7 +252,7 @@ void StagingBuffers::close(Buffer& buffer) {
 // a failure it is dropped.
 void StagingBuffers::begin(Buffer& buffer) noexcept {
   if (failure_) return release(buffer);
-  if (buffer.used_bytes >= kLargeWriteBytes && !buffer.huge) {
+  if (buffer.used_bytes >= kLargeWriteBytes && buffer.lent == nullptr && !buffer.huge) {
     make_huge_pages({buffer.memory, buffer_bytes_});  // before the kernel registers any of it
     buffer.huge = true;
   }
@@ -353,26 +353,12 @@ void StagingBuffers::throw_failure() const {
 }
 
 DeviceWrite StagingBuffers::rest_of(const Buffer& buffer) const noexcept {
+  const std::byte* const first = buffer.lent != nullptr ? buffer.lent : buffer.memory;
   return {
       .at = buffer.at + buffer.on_device_bytes,
-      .bytes = {buffer.memory + buffer.on_device_bytes, buffer.used_bytes - buffer.on_device_bytes},
+      .bytes = {first + buffer.on_device_bytes, buffer.used_bytes - buffer.on_device_bytes},
       .buffer = static_cast<unsigned>(&buffer - buffers_.data()),
   };
-}
-
-// Closes and waits for every buffer that matches.
-template <class Match>
-void StagingBuffers::settle(Lock& lock, Match match) {
-  for (;;) {
-    bool busy = false;
-    for (Buffer& buffer : buffers_) {
-      if (!buffer.busy() || !match(buffer)) continue;
-      if (buffer.state == State::open) close(buffer);
-      busy = busy || buffer.busy();
-    }
-    if (!busy) return;
-    progress(lock);
-  }
 }
 
 }  // namespace tensorshelf

@@ -4,6 +4,9 @@
 //   free -> open -> closing -> in_flight -> free
 //           place()  close()   submit()     complete()
 //
+// What is lent takes a buffer's turn, and goes from free to in_flight: its bytes are written from
+// where they lie, and the buffer's own memory rests.
+//
 // Several buffers may be open at once, one per stream of writes that continue each other (tensor
 // data, and the two copies of metadata). The copy into a buffer runs outside the lock, so several
 // threads copy in parallel; whoever finishes last on a closing buffer submits it.
@@ -20,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,6 +55,11 @@ class StagingBuffers {
   std::optional<Ticket> write_cached(std::uint64_t at, std::span<const std::byte> bytes,
                                      std::uint64_t seed);
   static constexpr std::uint64_t kMostCachedBytes = 64 * 1024;
+  // At once, and from where they lie (Medium::write_lent()): whole pages in an aligned place, on
+  // their way to the device when it returns.
+  Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed);
+  static bool can_lend(std::span<const std::byte> bytes);
+  void await_lent(std::span<const std::byte> bytes) noexcept;
   void wait(std::uint64_t sequence);
 
   // Return when no buffer holds a byte of the range, or of these pages, which leave together. Throw
@@ -72,7 +81,8 @@ class StagingBuffers {
   struct Buffer {
     State state = State::free;
     std::byte* memory = nullptr;
-    bool huge = false;  // it was made huge pages, as far as the kernel does that
+    bool huge = false;                  // it was made huge pages, as far as the kernel does that
+    const std::byte* lent = nullptr;    // in place of it
     std::uint64_t at = 0;               // on the medium
     std::uint64_t used_bytes = 0;       // reserved by writes, whole pages
     std::uint64_t on_device_bytes = 0;  // of them, done by earlier, short device writes
@@ -84,6 +94,11 @@ class StagingBuffers {
     bool busy() const { return state != State::free && state != State::lost; }
     bool holds(std::uint64_t from, std::uint64_t to) const {
       return busy() && at < to && from < at + used_bytes;
+    }
+    bool has_lent(std::span<const std::byte> bytes) const {
+      const std::less<const std::byte*> lies_before;
+      return lent != nullptr && lies_before(lent, bytes.data() + bytes.size()) &&
+             lies_before(bytes.data(), lent + used_bytes);
     }
   };
   using Lock = std::unique_lock<std::mutex>;
@@ -103,6 +118,7 @@ class StagingBuffers {
   void throw_failure() const;
   DeviceWrite rest_of(const Buffer& buffer) const noexcept;  // not yet on the device
 
+  // Closes and waits for every buffer that matches. Allocates nothing.
   template <class Match>
   void settle(Lock& lock, Match match);
 
@@ -124,5 +140,19 @@ class StagingBuffers {
   bool reaping_ = false;  // one thread is in backend_.complete(), without the lock
   std::optional<FailedTransfer> failure_;
 };
+
+template <class Match>
+void StagingBuffers::settle(Lock& lock, Match match) {
+  for (;;) {
+    bool busy = false;
+    for (Buffer& buffer : buffers_) {
+      if (!buffer.busy() || !match(buffer)) continue;
+      if (buffer.state == State::open) close(buffer);
+      busy = busy || buffer.busy();
+    }
+    if (!busy) return;
+    progress(lock);
+  }
+}
 
 }  // namespace tensorshelf

@@ -88,6 +88,19 @@ class BlockMedium final : public Medium {
     return staging_->write(at, bytes, seed);
   }
 
+  Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                    std::uint64_t seed) override {
+    if (!StagingBuffers::can_lend(bytes)) return write(at, bytes, seed);
+    try_direct_write(at);
+    if (!planted(Bug::word_page_not_followed)) word_pages_.follow(at, bytes);
+    return staging_->write_lent(at, bytes, seed);
+  }
+
+  void await_lent(std::span<const std::byte> bytes) noexcept override {
+    if (::getpid() != process_) return;  // the drive has its parent's pages, and no say of ours
+    if (!planted(Bug::lent_not_awaited)) staging_->await_lent(bytes);
+  }
+
   void wait(const Ticket& ticket) override { staging_->wait(ticket.sequence); }
 
   void barrier() override {

@@ -157,13 +157,18 @@ class UringBackend final : public BlockBackend {
   }
 
   bool buffer_is_registered(const DeviceWrite& write) {
+    const auto buffer =
+        shape_.memory.subspan(write.buffer * shape_.buffer_bytes, shape_.buffer_bytes);
+    const std::less<const std::byte*> lies_before;
+    if (lies_before(write.bytes.data(), buffer.data()) ||
+        !lies_before(write.bytes.data(), buffer.data() + buffer.size())) {
+      return false;  // lent
+    }
     if (registered_[write.buffer]) return true;
     if (register_error_ != 0 || write.bytes.size() < kRegisterFromBytes) return false;
     int result = table_made_ ? 0 : io_uring_register_buffers_sparse(&ring_, shape_.buffers);
     if (result == 0) {
       table_made_ = true;
-      const auto buffer =
-          shape_.memory.subspan(write.buffer * shape_.buffer_bytes, shape_.buffer_bytes);
       const iovec range{buffer.data(), buffer.size()};
       __u64 tag = 0;
       result = io_uring_register_buffers_update_tag(&ring_, write.buffer, &range, &tag, 1);
