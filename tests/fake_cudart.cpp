@@ -73,12 +73,20 @@ std::set<CUstream_st*>& made() {
 }
 
 // Memory of the library's own that it had page-locked.
-std::set<void*>& locked() {
-  static std::set<void*> locked;
+std::map<void*, std::size_t>& locked() {
+  static std::map<void*, std::size_t> locked;
   return locked;
 }
 
 }  // namespace
+
+bool is_page_locked(const void* at) {
+  const std::lock_guard lock(mutex);
+  return std::ranges::any_of(locked(), [&](const auto& one) {
+    const auto* const begin = static_cast<const std::byte*>(one.first);
+    return begin <= at && at < begin + one.second;
+  });
+}
 
 void run_all() {
   const std::lock_guard lock(mutex);
@@ -174,10 +182,10 @@ cudaError_t cudaFreeHost(void* memory) {
   return cudaSuccess;
 }
 
-cudaError_t cudaHostRegister(void* memory, std::size_t, unsigned) {
+cudaError_t cudaHostRegister(void* memory, std::size_t size, unsigned) {
   const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaHostRegister"); error != cudaSuccess) return error;
-  fake::locked().insert(memory);
+  fake::locked().emplace(memory, size);
   ++cuda().buffers;
   return cudaSuccess;
 }

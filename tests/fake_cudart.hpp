@@ -44,6 +44,9 @@ void add_memory(const void* at, std::size_t size, int device);
 // Queues work on a stream; it runs no earlier than it has to.
 void queue(cudaStream_t stream, std::function<void()> work);
 
+// Whether the library had that memory of its own page-locked.
+bool is_page_locked(const void* at);
+
 // Runs what is queued on the streams that the library made.
 void run_all();
 

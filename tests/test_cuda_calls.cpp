@@ -118,19 +118,29 @@ TEST_CASE_METHOD(Fixture, "buffers, stream and events are kept for the next call
   }
 }
 
-TEST_CASE_METHOD(Fixture, "256 MiB of idle buffers are kept, and no more") {
+TEST_CASE_METHOD(Fixture, "512 MiB of idle buffers are kept, and no more, of the kind used last") {
   cuda::LanePool pool;
-  std::vector<std::unique_ptr<cuda::CopyLane>> lanes(18);
-  for (auto& lane : lanes) lane = pool.take(0);
-  CHECK(fake::cuda().buffers == 18);  // of 16 MiB each
-  for (auto& lane : lanes) pool.give(std::move(lane));
-  CHECK(fake::cuda().buffers == 16);
+  const PieceRing other = {.pieces = 4, .piece_bytes = 32 * kChunkBytes};  // 128 MiB
+  const auto give_all = [&](auto& lanes, const PieceRing& ring) {
+    for (auto& lane : lanes) lane = pool.take(0, ring);
+    for (auto& lane : lanes) pool.give(std::move(lane));
+  };
+  std::array<std::unique_ptr<cuda::CopyLane>, 34> lanes;
+  give_all(lanes, {});
+  CHECK(fake::cuda().buffers == 32);  // of 16 MiB each
+  std::array<std::unique_ptr<cuda::CopyLane>, 3> large;
+  give_all(large, other);
+  CHECK(fake::cuda().buffers == 3 + 8);
+  give_all(large, other);
+  CHECK(fake::cuda().calls["cudaHostRegister"] == 34 + 3);
+  CHECK(pool.take(0, {})->ring == PieceRing{});
+  CHECK(pool.take(0, other)->ring == other);
 }
 
 TEST_CASE_METHOD(Fixture, "where a driver locks no memory of ours, it allocates some") {
   // Whatever is kept from other tests is in use meanwhile.
-  std::vector<std::unique_ptr<cuda::CopyLane>> kept(17);
-  for (auto& lane : kept) lane = cuda::pool().take(1);
+  std::vector<std::unique_ptr<cuda::CopyLane>> kept(33);
+  for (auto& lane : kept) lane = cuda::pool().take(1, {});
   const int before = fake::cuda().buffers;
   fake::cuda().fail = "cudaHostRegister";
   fake::cuda().error = GENERATE(cudaErrorNotSupported, cudaErrorMemoryAllocation);
@@ -180,7 +190,7 @@ TEST_CASE_METHOD(Fixture, "a lane for whose error there is no memory leaves noth
   for (std::int64_t nth = 0; nth < 40; ++nth) {
     fake::cuda().calls.clear();
     try {
-      testing::denying(nth, testing::Denial::once, [] { cuda::CopyLane lane(0); });
+      testing::denying(nth, testing::Denial::once, [] { cuda::CopyLane lane(0, {}); });
     } catch (const Error&) {
     } catch (const std::bad_alloc&) {
     }

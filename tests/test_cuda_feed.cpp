@@ -385,7 +385,7 @@ TEST_CASE_METHOD(OnDevices, "managed memory beside it hides no change of a devic
 TEST_CASE_METHOD(OnDevices, "a save that failed keeps nothing of what it had queued") {
   std::vector<std::unique_ptr<cuda::CopyLane>> idle;  // from other tests: all of that device
   for (const int there = fake::cuda().buffers; fake::cuda().buffers == there;) {
-    idle.push_back(cuda::pool().take(1));
+    idle.push_back(cuda::pool().take(1, {}));
   }
   Pipeline pipeline(fed.shelf);
   pipeline.save(plan(), 2).value().wait_durable();
@@ -395,7 +395,7 @@ TEST_CASE_METHOD(OnDevices, "a save that failed keeps nothing of what it had que
   CHECK(error_of([&] { ticket.wait_durable(); }));
   fake::cuda().fail.clear();
   const int buffers = fake::cuda().buffers;
-  const auto lane = cuda::pool().take(1);  // which waits there while the ticket lives
+  const auto lane = cuda::pool().take(1, {});  // which waits there while the ticket lives
   CHECK(fake::cuda().buffers == buffers);
 }
 

@@ -1,9 +1,9 @@
-// The order of copies through two buffers (src/feed/device_copy.hpp), on a device made of host
-// memory that notices every misuse: a buffer filled while its bytes are in use, bytes used before
-// they are there, a copy still under way at the end.
+// The order of copies through a ring of buffers (src/feed/device_copy.hpp), on a device made of
+// host memory that notices every misuse: a buffer filled while its bytes are in use or lent, bytes
+// used before they are there, a copy still under way at the end.
 #include <tensorshelf/shelf.hpp>
 
-#include <array>
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -31,15 +31,19 @@ std::vector<std::byte> pattern(std::uint64_t size) {
 // Copies late, at wait(), as a real device may: a source or buffer that is let go too early shows.
 class FakeDevice final : public DeviceCopy {
  public:
-  explicit FakeDevice(std::span<const std::byte> source) : source_(source) {
+  explicit FakeDevice(std::span<const std::byte> source, unsigned pieces = 2)
+      : source_(source), buffers_(pieces) {
     for (auto& buffer : buffers_) buffer.bytes.resize(kBuffer);
   }
 
-  std::uint64_t buffer_bytes() const override { return kBuffer; }
+  PieceRing ring() const override {
+    return {.pieces = static_cast<unsigned>(buffers_.size()), .piece_bytes = kBuffer};
+  }
 
   void begin(unsigned index, std::uint64_t from, std::uint64_t size_bytes) override {
     Buffer& buffer = buffers_.at(index);
     if (buffer.under_way) misuse("begin() into a buffer whose copy is under way");
+    if (buffer.lent) misuse("begin() into a buffer that is lent");
     if (consuming_ == index) misuse("begin() into the buffer that is being consumed");
     if (size_bytes == 0 || size_bytes > kBuffer) misuse("a piece that fits no buffer");
     if (from + size_bytes > source_.size()) misuse("bytes beyond the source");
@@ -67,7 +71,17 @@ class FakeDevice final : public DeviceCopy {
   }
 
   void consumed() { consuming_.reset(); }
-  unsigned under_way() const { return buffers_[0].under_way + buffers_[1].under_way; }
+  void lend() { buffers_.at(consuming_.value()).lent = true; }
+  void take_back(std::span<const std::byte> bytes) {
+    for (Buffer& buffer : buffers_) {
+      if (buffer.bytes.data() != bytes.data()) continue;
+      if (buffer.under_way) misuse("a piece is back whose buffer is being filled");
+      if (bytes.size() != buffer.size) misuse("a piece came back in part");
+      buffer.lent = false;
+    }
+  }
+  unsigned under_way() const { return count(&Buffer::under_way); }
+  unsigned lent() const { return count(&Buffer::lent); }
 
   int fail_begin = 0;  // of which call; 0: none
   int fail_wait = 0;
@@ -79,14 +93,18 @@ class FakeDevice final : public DeviceCopy {
   struct Buffer {
     std::vector<std::byte> bytes;
     bool under_way = false;
+    bool lent = false;
     std::uint64_t from = 0;
     std::uint64_t size = 0;
   };
 
+  unsigned count(bool Buffer::*state) const {
+    return static_cast<unsigned>(std::ranges::count(buffers_, true, state));
+  }
   void misuse(const char* what) { misuses.emplace_back(what); }
 
   std::span<const std::byte> source_;
-  std::array<Buffer, kDeviceBuffers> buffers_;
+  std::vector<Buffer> buffers_;
   std::optional<unsigned> consuming_;
   int begins_ = 0;
   int waits_ = 0;
@@ -155,7 +173,7 @@ TEST_CASE("all bytes arrive in order, in pieces that end where chunks end") {
     }
     CHECK(device.misuses == std::vector<std::string>{});
     CHECK(device.settled);
-    CHECK(device.most_under_way == std::min<std::size_t>(row.pieces, kDeviceBuffers));
+    CHECK(device.most_under_way == std::min<std::size_t>(row.pieces, 2));
   }
 }
 
@@ -168,6 +186,42 @@ TEST_CASE("the copy of the next piece is under way while a piece is consumed") {
     device.consumed();
   });
   CHECK(under_way == std::vector<unsigned>{1, 1, 0});
+}
+
+TEST_CASE("pieces that are lent are back before they are filled again, and at the end") {
+  const auto source = pattern(7 * kBuffer + 5);
+  for (const unsigned pieces : {1U, 2U, 3U, 4U, 20U}) {
+    for (const int fail_at : {0, 1, 3, 8}) {
+      INFO(pieces << " pieces, fails at " << fail_at);
+      FakeDevice device(source, pieces);
+      std::vector<std::byte> received;
+      unsigned most_lent = 0;
+      int consumed = 0;
+      const auto copied = [&] {
+        copy_in_pieces(
+            device, {source.size(), 0},
+            [&](std::span<const std::byte> bytes, std::uint64_t) {
+              device.lend();
+              most_lent = std::max(most_lent, device.lent());
+              if (++consumed == fail_at) throw std::runtime_error("consume failed");
+              received.insert(received.end(), bytes.begin(), bytes.end());
+              device.consumed();
+            },
+            [&](std::span<const std::byte> bytes) { device.take_back(bytes); });
+      };
+      if (fail_at != 0) {
+        CHECK_THROWS_WITH(copied(), "consume failed");
+      } else {
+        copied();
+        CHECK(received == source);
+        CHECK(most_lent == std::min(pieces, 8U));  // all, once nothing more comes
+        CHECK(device.most_under_way == std::min(pieces, 2U));
+      }
+      CHECK(device.lent() == 0);
+      CHECK(device.under_way() == 0);
+      CHECK(device.misuses == std::vector<std::string>{});
+    }
+  }
 }
 
 TEST_CASE("a failure anywhere leaves when nothing is under way any more") {

@@ -75,7 +75,7 @@ class FakeTarget final : public DeviceFill {
     buffer.under_way = false;
   }
 
-  std::array<Buffer, kDeviceBuffers> buffers_;
+  std::array<Buffer, kFillBuffers> buffers_;
   int rooms_ = 0;
   int begins_ = 0;
 };

@@ -22,6 +22,7 @@ class ShelfFile;
 class Store;
 struct StoredTensor;
 struct NewTensor;
+class Medium;
 class StoredAssignment;
 class VersionHold;
 struct FeedAccess;  // of the pipeline, and of copies to a device
@@ -96,7 +97,15 @@ class Assignment {
 
   // As TensorRef::write(). Where it throws, the assignment can only be undone.
   void write(std::span<const std::byte> bytes, std::uint64_t offset = 0);
-  void done();  // once, and nothing can be written after it
+  // The same of bytes that are lent: until await_lent() of them has returned nobody changes or
+  // frees them, also where this throws. A drive takes whole chunks from there that lie at whole
+  // pages, and nothing copies them; all else is copied as by write().
+  void write_lent(std::span<const std::byte> bytes, std::uint64_t offset = 0);
+  // Waits for the drive, and makes nothing durable. Also behind done(), and behind close(), which
+  // has waited. In a forked child it does nothing: what is lent are its parent's pages.
+  void await_lent(std::span<const std::byte> bytes) const noexcept;
+  bool takes_lent() const;  // false: the tensor lies on mapped media, which copy what is lent
+  void done();              // once, and nothing can be written after it
 
   std::uint64_t tensor_id() const noexcept;  // TensorRef::id() of what it assigns, or makes
 
@@ -110,6 +119,7 @@ class Assignment {
   std::unique_ptr<NewTensor> made_;  // none where the tensor was there before
   std::shared_ptr<StoredTensor> tensor_;
   std::unique_ptr<StoredAssignment> assignment_;  // none when it has ended
+  std::weak_ptr<Medium> medium_;                  // of the shelf, until that is closed
 };
 
 // A tensor as a retained version has it.

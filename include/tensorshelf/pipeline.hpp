@@ -122,7 +122,13 @@ struct PipelineOptions {
   // caller is: it waits for them.
   std::vector<int> cpus = {};  // that they keep to; empty: all
   int nice = 0;                // 0 to 19, and no less than the process has; 0: as that
-  bool trace = false;          // keep when each source was copied: SaveTicket::copies()
+  // The page-locked buffers through which a source on a device comes to the thread that copies it.
+  // While one piece is hashed the next arrives; on block media the device writes from them, and
+  // those beyond two are on their way there. 1 piece: no two of these at a time. A thread's pieces
+  // are kept for its next source; beyond 512 MiB of all threads' they are made anew each time.
+  unsigned device_pieces = 0;            // at most 64; 0: 2, and 4 on block media
+  std::uint64_t device_piece_bytes = 0;  // a multiple of 1 MiB, at most 1 GiB; 0: 8 MiB
+  bool trace = false;                    // keep when each source was copied: SaveTicket::copies()
 };
 
 // When things happened, by std::chrono::steady_clock; the epoch where they have not.

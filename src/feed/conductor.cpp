@@ -13,6 +13,7 @@
 #include "base/planted.hpp"
 #include "base/side_by_side.hpp"
 #include "base/signals_blocked.hpp"
+#include "base/size_text.hpp"
 #include "feed/access.hpp"
 #include "feed/source_copy.hpp"
 #include "store/open_path.hpp"
@@ -20,12 +21,29 @@
 namespace tensorshelf {
 namespace {
 
+constexpr unsigned kMostPieces = 64;
+constexpr std::uint64_t kMostPieceBytes = std::uint64_t{1} << 30;
+
 void check_options(const PipelineOptions& options) {
   if (options.workers < 1 || options.workers > kMostThreads) {
     throw Error(
         Errc::bad_argument,
         fmt::format("workers={} is out of range: {} at most copy", options.workers, kMostThreads),
         fmt::format("use workers=1 to {}", kMostThreads));
+  }
+  if (options.device_pieces > kMostPieces) {
+    throw Error(
+        Errc::bad_argument,
+        fmt::format("device_pieces={} is out of range: {} at most", options.device_pieces,
+                    kMostPieces),
+        fmt::format("use device_pieces=1 to {}, or 0 for the measured default", kMostPieces));
+  }
+  const std::uint64_t piece_bytes = options.device_piece_bytes;
+  if (piece_bytes % kChunkBytes != 0 || piece_bytes > kMostPieceBytes) {
+    throw Error(Errc::bad_argument,
+                fmt::format("device_piece_bytes={} is no multiple of {}, up to {}", piece_bytes,
+                            size_text(kChunkBytes), size_text(kMostPieceBytes)),
+                "use 8388608, say, or 0 for the measured default");
   }
   if (options.nice < 0 || options.nice > 19) {
     throw Error(Errc::bad_argument, fmt::format("nice={} is out of range", options.nice),
@@ -225,7 +243,7 @@ void Pipeline::Conductor::run() {
 void Pipeline::Conductor::copy_lazy(Save& save) {
   if (planted(Bug::feed_eager_lazily)) {
     Pace unpaced(save, 0);
-    for (const Source& source : save.eager) copy(source, save, unpaced, false);
+    for (const Source& source : save.eager) copy(source, save, unpaced, options_);
   }
   save.moment.take_lines();
   take_queued(save, options_.trace);
@@ -234,7 +252,7 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
   Pace pace(save, options_.bytes_per_second);
   auto one = [&](std::size_t part) {
     try {
-      copy(save.at(save.eager.size() + part, options_.workers), save, pace, options_.trace);
+      copy(save.at(save.eager.size() + part, options_.workers), save, pace, options_);
     } catch (...) {
       if (!planted(Bug::feed_part_committed)) throw;
     }

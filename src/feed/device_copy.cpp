@@ -1,6 +1,8 @@
 #include "feed/device_copy.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <tensorshelf/extent.hpp>
 
@@ -30,19 +32,55 @@ class Settled {
   Copy& copy_;
 };
 
+// The pieces that the consumer may use, by their buffers.
+class GivenPieces {
+ public:
+  GivenPieces(unsigned buffers, const TakeBack& take_back) : take_back_(take_back) {
+    if (take_back) pieces_.resize(buffers);
+  }
+  GivenPieces(const GivenPieces&) = delete;
+  GivenPieces& operator=(const GivenPieces&) = delete;
+  ~GivenPieces() {
+    for (unsigned buffer = 0; buffer < pieces_.size(); ++buffer) take_back(buffer);
+  }
+
+  void give(unsigned buffer, std::span<const std::byte> bytes) {
+    if (take_back_) pieces_[buffer] = bytes;
+  }
+  void take_back(unsigned buffer) {
+    if (!take_back_) return;
+    const auto bytes = std::exchange(pieces_[buffer], {});
+    if (!bytes.empty()) take_back_(bytes);
+  }
+
+ private:
+  const TakeBack& take_back_;
+  std::vector<std::span<const std::byte>> pieces_;
+};
+
 }  // namespace
 
-void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& consume) {
+void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& consume,
+                    const TakeBack& take_back) {
+  const PieceRing ring = copy.ring();
+  GivenPieces given(ring.pieces, take_back);
   const Settled settled(copy);
-  const std::uint64_t room = copy.buffer_bytes();
-  Piece piece = piece_at(0, plan, room);
+  Piece piece = piece_at(0, plan, ring.piece_bytes);
   unsigned buffer = 0;
   if (piece.size_bytes > 0) copy.begin(buffer, plan.from, piece.size_bytes);
   while (piece.size_bytes > 0) {
-    const unsigned other = (buffer + 1) % kDeviceBuffers;
-    const Piece next = piece_at(piece.from + piece.size_bytes, plan, room);
-    if (next.size_bytes > 0) copy.begin(other, plan.from + next.from, next.size_bytes);
-    consume(copy.wait(buffer), plan.from + piece.from);
+    const unsigned other = (buffer + 1) % ring.pieces;
+    const Piece next = piece_at(piece.from + piece.size_bytes, plan, ring.piece_bytes);
+    const auto begin_next = [&] {
+      if (next.size_bytes == 0) return;
+      given.take_back(other);
+      copy.begin(other, plan.from + next.from, next.size_bytes);
+    };
+    if (other != buffer) begin_next();
+    const auto bytes = copy.wait(buffer);
+    given.give(buffer, bytes);
+    consume(bytes, plan.from + piece.from);
+    if (other == buffer) begin_next();
     piece = next;
     buffer = other;
   }
@@ -55,7 +93,7 @@ void fill_in_pieces(DeviceFill& fill, const CopyPlan& plan, const ProducePiece& 
        piece = piece_at(piece.from + piece.size_bytes, plan, fill.buffer_bytes())) {
     produce(fill.room(buffer, piece.size_bytes), plan.from + piece.from);
     fill.begin(buffer, plan.from + piece.from, piece.size_bytes);
-    buffer = (buffer + 1) % kDeviceBuffers;
+    buffer = (buffer + 1) % kFillBuffers;
   }
   fill.finish();
 }

@@ -1,7 +1,7 @@
-// Bytes of a device to the host in pieces, through two buffers: while one is consumed, the copy
-// into the other runs. And the other way: while one is filled, the copy out of the other runs. Owns
-// the order of begin and wait; what a device is stays behind DeviceCopy and DeviceFill, so that the
-// order is tested without one.
+// Bytes of a device to the host in pieces, through a ring of buffers: while one is consumed, the
+// copy into the next runs, and others may be on their way to the medium. And the other way, through
+// two: while one is filled, the copy out of the other runs. Owns the order of begin and wait; what
+// a device is stays behind DeviceCopy and DeviceFill, so that the order is tested without one.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,18 @@
 #include <span>
 
 #include <tensorshelf/cuda.hpp>
+#include <tensorshelf/extent.hpp>
 
 namespace tensorshelf {
 
-inline constexpr unsigned kDeviceBuffers = 2;
+// The buffers that a source comes through.
+struct PieceRing {
+  unsigned pieces = 2;  // 1: each is copied when the one before is done with
+  std::uint64_t piece_bytes = 8 * kChunkBytes;  // a multiple of kChunkBytes
+
+  bool operator==(const PieceRing&) const = default;
+};
+inline constexpr unsigned kFillBuffers = 2;  // that a target is filled through
 
 // What was queued on a stream when it was made. A copy behind it sees all of that, and waits for
 // nothing that is queued later.
@@ -28,8 +36,7 @@ class DeviceCopy {
  public:
   virtual ~DeviceCopy() = default;
 
-  // Of each buffer; a multiple of kChunkBytes.
-  virtual std::uint64_t buffer_bytes() const = 0;
+  virtual PieceRing ring() const = 0;
 
   // Starts to copy bytes [from, from + size_bytes) of the source into a buffer, whose last bytes
   // nobody uses any more.
@@ -75,12 +82,17 @@ struct CopyPlan {
   std::uint64_t from = 0;    // the first byte of the source, or the target
 };
 
-// Called with each piece in turn and its place in the source; the bytes are gone when it returns.
+// Called with each piece in turn and its place in the source.
 using ConsumePiece = std::function<void(std::span<const std::byte> bytes, std::uint64_t from)>;
+// Called with a piece that was consumed, or was to be when something was thrown: nobody uses its
+// bytes any more when it returns. Throws nothing.
+using TakeBack = std::function<void(std::span<const std::byte> bytes)>;
 
 // Copies that much of the source. Whatever is thrown on the way, by the device or by the consumer,
-// leaves when no copy is under way any more: the source and the buffers may be freed.
-void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& consume);
+// leaves when no copy is under way any more, and all pieces are back: the source and the buffers
+// may be freed. Without `take_back` the bytes of a piece are gone when consume() returns.
+void copy_in_pieces(DeviceCopy& copy, const CopyPlan& plan, const ConsumePiece& consume,
+                    const TakeBack& take_back = {});
 
 // Called for each piece in turn, with its room and its place in the target.
 using ProducePiece = std::function<void(std::span<std::byte> room, std::uint64_t to)>;

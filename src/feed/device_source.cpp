@@ -7,8 +7,33 @@
 #include <tensorshelf/error.hpp>
 
 #include "feed/cuda/copies.hpp"
+#include "feed/device_source.hpp"
 
 namespace tensorshelf {
+namespace {
+
+constexpr unsigned kLentPieces = 4;
+
+}  // namespace
+
+PieceRing ring_for(bool takes_lent, unsigned pieces, std::uint64_t piece_bytes) {
+  PieceRing ring;
+  if (takes_lent) ring.pieces = kLentPieces;
+  if (pieces != 0) ring.pieces = pieces;
+  if (piece_bytes != 0) ring.piece_bytes = piece_bytes;
+  return ring;
+}
+
+void assign_in_pieces(Assignment& assignment, DeviceCopy& copy, const CopyPlan& plan,
+                      const std::function<void(std::uint64_t)>& copied) {
+  copy_in_pieces(
+      copy, plan,
+      [&](std::span<const std::byte> bytes, std::uint64_t from) {
+        assignment.write_lent(bytes, plan.offset + from);
+        if (copied) copied(bytes.size());
+      },
+      [&](std::span<const std::byte> bytes) { assignment.await_lent(bytes); });
+}
 
 void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64_t offset) {
   // All of the range before any of it is written.
@@ -27,11 +52,8 @@ void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64
 
 void write_from_device(Assignment& assignment, const DeviceBytes& source, std::uint64_t offset) {
   if (source.size_bytes == 0) return assignment.write({}, offset);
-  const auto copy = make_cuda_copy(source);
-  copy_in_pieces(*copy, {source.size_bytes, offset},
-                 [&](std::span<const std::byte> bytes, std::uint64_t from) {
-                   assignment.write(bytes, offset + from);
-                 });
+  const auto copy = make_cuda_copy(source, nullptr, ring_for(assignment.takes_lent()));
+  assign_in_pieces(assignment, *copy, {source.size_bytes, offset});
 }
 
 void copy_from_device(std::span<std::byte> target, const DeviceBytes& source) {

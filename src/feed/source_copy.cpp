@@ -9,6 +9,7 @@
 #include "base/side_by_side.hpp"
 #include "feed/access.hpp"
 #include "feed/cuda/copies.hpp"
+#include "feed/device_source.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -27,23 +28,22 @@ void copy_from_host(const Source& source, std::span<const std::byte> bytes, Pace
   assignment.done();
 }
 
-void copy_from_device(const Source& source, const DeviceBytes& bytes, const Moment& moment,
-                      Pace& pace) {
+void copy_from_device(const Source& source, const DeviceBytes& bytes, const Save& save, Pace& pace,
+                      const PipelineOptions& options) {
   TensorRef target = source.target;
   if (bytes.size_bytes == 0) return target.write({});
   Assignment assignment = target.assign();
-  const auto copy = make_cuda_copy(bytes, moment.mark_of(bytes));
-  copy_in_pieces(*copy, {.size_bytes = bytes.size_bytes},
-                 [&](std::span<const std::byte> piece, std::uint64_t from) {
-                   assignment.write(piece, from);
-                   pace.copied(piece.size());
-                 });
+  const PieceRing ring =
+      ring_for(assignment.takes_lent(), options.device_pieces, options.device_piece_bytes);
+  const auto copy = make_cuda_copy(bytes, save.moment.mark_of(bytes), ring);
+  assign_in_pieces(assignment, *copy, {.size_bytes = bytes.size_bytes},
+                   [&](std::uint64_t size_bytes) { pace.copied(size_bytes); });
   assignment.done();
 }
 
-void copy_now(const Source& source, Save& save, Pace& pace) {
+void copy_now(const Source& source, Save& save, Pace& pace, const PipelineOptions& options) {
   if (const auto* device = std::get_if<DeviceBytes>(&source.bytes)) {
-    return copy_from_device(source, *device, save.moment, pace);
+    return copy_from_device(source, *device, save, pace, options);
   }
   copy_from_host(source, std::get<std::span<const std::byte>>(source.bytes), pace);
 }
@@ -85,7 +85,7 @@ void copy_eager(Save& save, const PipelineOptions& options) {
   }
   auto one = [&](std::size_t part) {
     Pace unpaced(save, 0);
-    copy(*sources[part], save, unpaced, options.trace);
+    copy(*sources[part], save, unpaced, options);
   };
   const std::uint64_t paying = 1 + size_bytes / sharing.bytes_each;
   const auto threads = static_cast<unsigned>(std::min<std::uint64_t>(options.workers, paying));
@@ -100,8 +100,8 @@ void take_queued(Save& save, bool trace) {
   }
 }
 
-void copy(const Source& source, Save& save, Pace& pace, bool trace) {
-  noted(source, save, trace, [&] { copy_now(source, save, pace); });
+void copy(const Source& source, Save& save, Pace& pace, const PipelineOptions& options) {
+  noted(source, save, options.trace, [&] { copy_now(source, save, pace, options); });
 }
 
 }  // namespace tensorshelf

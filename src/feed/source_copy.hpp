@@ -42,6 +42,6 @@ void queue_eager(Save& save);
 void copy_eager(Save& save, const PipelineOptions& options);
 void take_queued(Save& save, bool trace);  // assigns what they brought
 
-void copy(const Source& source, Save& save, Pace& pace, bool trace);
+void copy(const Source& source, Save& save, Pace& pace, const PipelineOptions& options);
 
 }  // namespace tensorshelf

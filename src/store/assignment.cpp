@@ -91,7 +91,8 @@ void refuse_inside(const State& state, const char* what) {
 
 // ---- writes -------------------------------------------------------------------------------------
 
-void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t offset) {
+void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t offset,
+                             Handing handing) {
   state_.health.check_usable();
   if (in_part_) {
     throw Error(Errc::unsupported,
@@ -100,12 +101,23 @@ void StoredAssignment::write(std::span<const std::byte> bytes, std::uint64_t off
                 "Let it go, which undoes it, and begin another.");
   }
   in_part_ = true;
-  stager_.write(*tensor_, bytes, offset, *this);
+  stager_.write(*tensor_, bytes, offset, *this, handing);
   in_part_ = false;
   if (planted(Bug::assignment_cut)) {
     state_.gate->leave();
     state_.gate->enter(Patience());
   }
+}
+
+// As long as this is inside of the gate nothing moves.
+bool StoredAssignment::takes_lent() const {
+  const std::lock_guard lock(tensor_->mutex);
+  const std::uint64_t places =
+      std::min<std::uint64_t>(tensor_->layout.stripes, tensor_->layout.chunk_count());
+  for (std::uint64_t chunk = 0; chunk < places; ++chunk) {
+    if (!state_.medium->is_mapped(tensor_->chunk_at(0, chunk))) return true;
+  }
+  return false;
 }
 
 void StoredAssignment::begin(std::span<const std::byte> bytes, std::uint64_t offset,

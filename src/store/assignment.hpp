@@ -38,7 +38,8 @@ class StoredAssignment final : private UndoLog {
   StoredAssignment(const StoredAssignment&) = delete;
   StoredAssignment& operator=(const StoredAssignment&) = delete;
 
-  void write(std::span<const std::byte> bytes, std::uint64_t offset);
+  void write(std::span<const std::byte> bytes, std::uint64_t offset,
+             Handing handing = Handing::copy);
   void done();
   // One write, and done: after a failure it is let go.
   void write_once(std::span<const std::byte> bytes, std::uint64_t offset);
@@ -47,6 +48,8 @@ class StoredAssignment final : private UndoLog {
   // An assignment to that shelf which this thread is inside of; null where there is none.
   static const StoredAssignment* around(const State& state);
   const StoredTensor& tensor() const { return *tensor_; }
+  const std::shared_ptr<GuardedMedium>& medium() const { return state_.medium; }
+  bool takes_lent() const;  // some of the tensor lies on a medium that is not mapped
 
  private:
   void finish();

@@ -21,15 +21,16 @@ void note_ticket(State& state, const Ticket& ticket) {
 }
 
 ChunkCopy::ChunkCopy(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                     std::span<const std::byte> bytes)
-    : slot_(slot), chunk_(chunk), bytes_(bytes) {
+                     std::span<const std::byte> bytes, Handing handing)
+    : slot_(slot), chunk_(chunk), bytes_(bytes), handing_(handing) {
   tensor.clear_verified(slot, chunk);
   if (tensor.whole()) tensor.label(slot, chunk) = 0;
 }
 
 void ChunkCopy::run(State& state, const StoredTensor& tensor) {
-  const Ticket ticket = state.medium->write(tensor.chunk_at(slot_, chunk_), bytes_,
-                                            tensor.chunk_seed(state.seeds, chunk_));
+  const auto write = handing_ == Handing::lend ? &Medium::write_lent : &Medium::write;
+  const Ticket ticket = (*state.medium.*write)(tensor.chunk_at(slot_, chunk_), bytes_,
+                                               tensor.chunk_seed(state.seeds, chunk_));
   note_ticket(state, ticket);
   checksum_ = ticket.checksum;
 }
@@ -40,8 +41,8 @@ std::uint64_t ChunkCopy::done(StoredTensor& tensor) const {
 }
 
 std::uint64_t put_chunk(State& state, StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-                        std::span<const std::byte> bytes) {
-  ChunkCopy copy(tensor, slot, chunk, bytes);
+                        std::span<const std::byte> bytes, Handing handing) {
+  ChunkCopy copy(tensor, slot, chunk, bytes, handing);
   copy.run(state, tensor);
   return copy.done(tensor);
 }

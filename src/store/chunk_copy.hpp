@@ -13,12 +13,16 @@
 
 namespace tensorshelf {
 
+// What becomes of a caller's bytes: they are copied, or lent to the medium (Medium::write_lent())
+// where they are whole chunks. Of part of a chunk they are copied.
+enum class Handing { copy, lend };
+
 // One chunk. The tensor's mutex is held from its making to done(), by the thread that makes it.
 class ChunkCopy {
  public:
   // From here on that chunk of the slot is neither value.
   ChunkCopy(StoredTensor& tensor, unsigned slot, std::uint64_t chunk,
-            std::span<const std::byte> bytes);
+            std::span<const std::byte> bytes, Handing handing = Handing::copy);
   void run(State& state, const StoredTensor& tensor);  // in any thread; one at a time has it
   std::uint64_t done(StoredTensor& tensor) const;      // returns the checksum
 
@@ -29,12 +33,14 @@ class ChunkCopy {
   unsigned slot_;
   std::uint64_t chunk_;
   std::span<const std::byte> bytes_;
+  Handing handing_;
   std::uint64_t checksum_ = 0;
 };
 
 // One, by this thread, which holds the tensor's mutex. Returns its checksum.
 [[nodiscard]] std::uint64_t put_chunk(State& state, StoredTensor& tensor, unsigned slot,
-                                      std::uint64_t chunk, std::span<const std::byte> bytes);
+                                      std::uint64_t chunk, std::span<const std::byte> bytes,
+                                      Handing handing = Handing::copy);
 
 // Runs them all, by so many threads side by side, and returns when all have ended. The others hold
 // no lock and look at nothing of the tensor but where it lies.

@@ -29,13 +29,17 @@ void TensorRef::write(std::span<const std::byte> bytes, std::uint64_t offset) {
 Assignment TensorRef::assign() { return Assignment(store_, tensor_); }
 
 Assignment::Assignment(std::shared_ptr<Store> store, std::shared_ptr<StoredTensor> tensor)
-    : store_(std::move(store)), tensor_(std::move(tensor)), assignment_(store_->assign(tensor_)) {}
+    : store_(std::move(store)),
+      tensor_(std::move(tensor)),
+      assignment_(store_->assign(tensor_)),
+      medium_(assignment_->medium()) {}
 
 Assignment::Assignment(std::shared_ptr<Store> store, NewTensor made)
     : store_(std::move(store)),
       made_(std::make_unique<NewTensor>(std::move(made))),
       tensor_(made_->named.tensor),
-      assignment_(store_->assign(*made_)) {}
+      assignment_(store_->assign(*made_)),
+      medium_(assignment_->medium()) {}
 
 Assignment::~Assignment() = default;
 
@@ -50,6 +54,16 @@ StoredAssignment& Assignment::under_way() const {
 void Assignment::write(std::span<const std::byte> bytes, std::uint64_t offset) {
   under_way().write(bytes, offset);
 }
+
+void Assignment::write_lent(std::span<const std::byte> bytes, std::uint64_t offset) {
+  under_way().write(bytes, offset, Handing::lend);
+}
+
+void Assignment::await_lent(std::span<const std::byte> bytes) const noexcept {
+  if (const auto medium = medium_.lock()) medium->await_lent(bytes);
+}
+
+bool Assignment::takes_lent() const { return under_way().takes_lent(); }
 
 void Assignment::done() {
   if (!made_) {

@@ -171,9 +171,10 @@ unsigned Stager::next_slot(const StoredTensor& tensor, std::uint64_t chunk,
 }
 
 void Stager::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
-                         std::span<const std::byte> bytes, const FoundSlot& found) {
+                         std::span<const std::byte> bytes, const FoundSlot& found,
+                         Handing handing) {
   const unsigned slot = next_slot(tensor, chunk, found);
-  note_written(tensor, chunk, slot, put_chunk(state_, tensor, slot, chunk, bytes));
+  note_written(tensor, chunk, slot, put_chunk(state_, tensor, slot, chunk, bytes, handing));
 }
 
 void Stager::note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
@@ -213,7 +214,7 @@ Stager::Edges Stager::merge_edges(StoredTensor& tensor, std::span<const std::byt
 // no memory for it, leaves the tensor as it was. The others, where they are many, are copied by
 // several threads: a failure finds all of them touched.
 void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset,
-                   UndoLog& log) {
+                   UndoLog& log, Handing handing) {
   tensor.check_range(offset, bytes.size());
   std::unique_lock lock(tensor.mutex);
   FoundSlot found;
@@ -242,9 +243,10 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
                } else if (size != tensor.chunk_bytes(chunk)) {
                  write_merged(tensor, *edge++, found);
                } else if (shared) {
-                 copies.emplace_back(tensor, next_slot(tensor, chunk, found), chunk, piece);
+                 copies.emplace_back(tensor, next_slot(tensor, chunk, found), chunk, piece,
+                                     handing);
                } else {
-                 write_chunk(tensor, chunk, piece, found);
+                 write_chunk(tensor, chunk, piece, found, handing);
                }
              });
   if (shared) run_all(state_, tensor, copies, threads);

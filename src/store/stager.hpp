@@ -54,7 +54,7 @@ class Stager {
 
   // Waits where a slot comes free with the next version that is published.
   void write(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset,
-             UndoLog& log);
+             UndoLog& log, Handing handing = Handing::copy);
   // The tensor is the open attempt's from here on; what throws before leaves it as it was. False
   // where it was so before.
   bool begin_write(const std::shared_ptr<StoredTensor>& tensor, const FoundSlot& found);
@@ -92,7 +92,7 @@ class Stager {
   std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk,
                                     Naming naming = Naming::all);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
-                   const FoundSlot& found);
+                   const FoundSlot& found, Handing handing = Handing::copy);
   unsigned next_slot(const StoredTensor& tensor, std::uint64_t chunk, const FoundSlot& found);
   void note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
                     std::uint64_t checksum);

@@ -20,7 +20,10 @@ CudaSupport cuda_support() { return {.lacks = kLacks}; }
 
 std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes&) { refuse(); }
 bool is_of_device_alone(const DeviceBytes&) { refuse(); }
-std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes&, const DeviceMark*) { refuse(); }
+std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes&, const DeviceMark*,
+                                           const PieceRing&) {
+  refuse();
+}
 std::unique_ptr<DeviceFill> make_cuda_fill(const DeviceTarget&) { refuse(); }
 std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes>, const DeviceMark*) {
   refuse();

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -21,7 +20,6 @@ using cuda::CopyLane;
 using cuda::CurrentDevice;
 using cuda::Given;
 using cuda::holder_of;
-using cuda::kBufferBytes;
 using cuda::LaneUse;
 using cuda::pool;
 using cuda::refuse_capture;
@@ -65,12 +63,13 @@ class CudaMark final : public DeviceMark {
 
 class CudaCopy final : public DeviceCopy {
  public:
-  CudaCopy(const DeviceBytes& source, const CudaMark* after)
+  CudaCopy(const DeviceBytes& source, const CudaMark* after, const PieceRing& ring)
       : data_(source.data),
         layout_(source.size_bytes, source.axes),
-        use_(Given(source), source.stream, after ? after->event() : nullptr) {}
+        use_({Given(source), source.stream, after ? after->event() : nullptr}, ring),
+        sizes_(ring.pieces) {}
 
-  std::uint64_t buffer_bytes() const override { return kBufferBytes; }
+  PieceRing ring() const override { return use_.ring(); }
 
   void begin(unsigned buffer, std::uint64_t from, std::uint64_t size_bytes) override {
     use_.guarded([&] {
@@ -96,7 +95,7 @@ class CudaCopy final : public DeviceCopy {
   const void* data_;
   const Strided layout_;
   LaneUse use_;
-  std::array<std::uint64_t, kDeviceBuffers> sizes_ = {};
+  std::vector<std::uint64_t> sizes_;  // of the pieces, by their buffers
 };
 
 // So many of the first can be copied together.
@@ -109,7 +108,7 @@ std::size_t together(std::span<const DeviceBytes> sources) {
     const cuda::Held held = use_holder_of(Given(source), current);
     if (count == 0) first = held.device;
     const bool alike = source.stream == sources[0].stream && held.device == first;
-    if (!held.by_device_alone || !alike || source.size_bytes > kBufferBytes - all) break;
+    if (!held.by_device_alone || !alike || source.size_bytes > PieceRing{}.piece_bytes - all) break;
     all += source.size_bytes;
     ++count;
   }
@@ -124,7 +123,7 @@ class CudaBatch final : public DeviceBatch {
     const BesideCaptures aside;
     CurrentDevice current;
     current.use(device_);
-    lane_ = pool().take(device_);
+    lane_ = pool().take(device_, {});
     try {
       begin(sources, after);
     } catch (...) {
@@ -218,9 +217,10 @@ std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes& source) {
   return std::make_shared<CudaMark>(source);
 }
 
-std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source, const DeviceMark* after) {
+std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source, const DeviceMark* after,
+                                           const PieceRing& ring) {
   cuda::require_device();
-  return std::make_unique<CudaCopy>(source, dynamic_cast<const CudaMark*>(after));
+  return std::make_unique<CudaCopy>(source, dynamic_cast<const CudaMark*>(after), ring);
 }
 
 std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes> sources,

@@ -20,7 +20,8 @@ namespace tensorshelf {
 std::shared_ptr<const DeviceMark> make_cuda_mark(const DeviceBytes& source);
 // Behind that mark; else behind all that is queued on source.stream now.
 std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source,
-                                           const DeviceMark* after = nullptr);
+                                           const DeviceMark* after = nullptr,
+                                           const PieceRing& ring = {});
 bool is_of_device_alone(const DeviceBytes& source);  // not managed or page-locked memory
 std::unique_ptr<DeviceFill> make_cuda_fill(const DeviceTarget& target);
 // Of as many of the first sources as can be copied together: what one device alone writes, by one

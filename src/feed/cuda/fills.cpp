@@ -14,14 +14,15 @@ using cuda::LaneUse;
 
 // Smaller than what comes from a device: a thread reads a piece, and verifies it, before the bus
 // has it, and what it wrote is still near then (docs/performance.md, "From a GPU").
-constexpr std::uint64_t kPieceBytes = cuda::kBufferBytes / 2;
+constexpr std::uint64_t kPieceBytes = PieceRing{}.piece_bytes / 2;
+static_assert(PieceRing{}.pieces >= kFillBuffers);
 
 class CudaFill final : public DeviceFill {
  public:
   explicit CudaFill(const DeviceTarget& target)
       : data_(target.data),
         layout_(target.size_bytes, target.axes),
-        use_(Given(target), target.stream) {}
+        use_({Given(target), target.stream}, {}) {}
 
   std::uint64_t buffer_bytes() const override { return kPieceBytes; }
 
@@ -57,7 +58,7 @@ class CudaFill final : public DeviceFill {
   void* data_;
   const Strided layout_;
   LaneUse use_;
-  std::array<bool, kDeviceBuffers> busy_ = {};  // was copied from since the lane was taken
+  std::array<bool, kFillBuffers> busy_ = {};  // was copied from since the lane was taken
 };
 
 }  // namespace

@@ -11,7 +11,8 @@
 namespace tensorshelf::cuda {
 namespace {
 
-constexpr std::size_t kIdleLanes = 16;  // as many as read and save at once
+// Of buffers that nobody uses: those of 16 threads that save to a drive at once.
+constexpr std::uint64_t kIdleBytes = std::uint64_t{512} << 20;
 
 // Whether this process uses a device already. Making it current would otherwise begin to, at the
 // price of hundreds of MiB there.
@@ -89,8 +90,12 @@ void refuse_capture(cudaStream_t stream, int device) {
               "Assign to the shelf, or read from it, after the capture, and after each replay.");
 }
 
-CopyLane::CopyLane(int of_device)
-    : device(of_device), memory(kDeviceBuffers * kBufferBytes, of_device) {
+CopyLane::CopyLane(int of_device, const PieceRing& with)
+    : device(of_device),
+      ring(with),
+      memory((with.pieces * with.piece_bytes + kHugeBytes - 1) / kHugeBytes * kHugeBytes,
+             of_device),
+      done(with.pieces) {
   try {
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream", device);
     check(cudaEventCreateWithFlags(&earlier, cudaEventDisableTiming), "making an event", device);
@@ -120,25 +125,36 @@ void CopyLane::begin_behind(cudaEvent_t event, cudaStream_t theirs) {
   check(cudaStreamWaitEvent(stream, event ? event : earlier, 0), "ordering two streams", device);
 }
 
-LanePool::LanePool() { idle_.reserve(kIdleLanes); }
+LanePool::LanePool() { idle_.reserve(kIdleBytes / kHugeBytes); }
 
-std::unique_ptr<CopyLane> LanePool::take(int device) {
+std::unique_ptr<CopyLane> LanePool::take(int device, const PieceRing& ring) {
   {
     const std::lock_guard lock(mutex_);
-    const auto found =
-        std::ranges::find_if(idle_, [&](const auto& kept) { return kept->device == device; });
+    const auto found = std::ranges::find_if(
+        idle_, [&](const auto& kept) { return kept->device == device && kept->ring == ring; });
     if (found != idle_.end()) {
       auto lane = std::move(*found);
       idle_.erase(found);
+      idle_bytes_ -= lane->memory.size_bytes();
       return lane;
     }
   }
-  return std::make_unique<CopyLane>(device);
+  return std::make_unique<CopyLane>(device, ring);
 }
 
 void LanePool::give(std::unique_ptr<CopyLane> lane) noexcept {  // room for it is there
   const std::lock_guard lock(mutex_);
-  if (idle_.size() < kIdleLanes) idle_.push_back(std::move(lane));
+  const std::uint64_t bytes = lane->memory.size_bytes();
+  while (idle_bytes_ + bytes > kIdleBytes) {  // those of another kind make way, the oldest first
+    const auto other = std::ranges::find_if(idle_, [&](const auto& kept) {
+      return kept->device != lane->device || kept->ring != lane->ring;
+    });
+    if (other == idle_.end()) return;
+    idle_bytes_ -= (*other)->memory.size_bytes();
+    idle_.erase(other);
+  }
+  idle_bytes_ += bytes;
+  idle_.push_back(std::move(lane));
 }
 
 // Never destroyed: at exit the driver may be gone before us, and takes all with it.
@@ -147,11 +163,11 @@ LanePool& pool() {
   return *pool;
 }
 
-LaneUse::LaneUse(const Given& memory, cudaStream_t theirs, cudaEvent_t after) {
-  static_cast<void>(use_holder_of(memory, current_));
-  if (after == nullptr) refuse_capture(theirs, device());
-  lane_ = pool().take(device());
-  lane_->begin_behind(after, theirs);
+LaneUse::LaneUse(const Of& of, const PieceRing& ring) {
+  static_cast<void>(use_holder_of(of.memory, current_));
+  if (of.after == nullptr) refuse_capture(of.theirs, device());
+  lane_ = pool().take(device(), ring);
+  lane_->begin_behind(of.after, of.theirs);
 }
 
 LaneUse::~LaneUse() {

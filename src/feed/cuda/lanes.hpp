@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -18,10 +17,6 @@
 #include "feed/strided.hpp"
 
 namespace tensorshelf::cuda {
-
-// Of one buffer. Several threads' calls wait for each other in the driver, which fewer and larger
-// copies spare (docs/performance.md, "From a GPU").
-inline constexpr std::uint64_t kBufferBytes = 8 * kChunkBytes;
 
 void require_device();  // Errc::unsupported where there is none
 
@@ -75,10 +70,10 @@ Held holder_of(const Given& memory, int current);
 Held use_holder_of(const Given& memory, CurrentDevice& current);  // makes it current
 void refuse_capture(cudaStream_t stream, int device);  // Errc::unsupported where it captures
 
-// Buffers, stream and events of one device, used by one call at a time. Making them takes
+// A ring of buffers, stream and events of one device, used by one call at a time. Making them takes
 // milliseconds, so a few are kept.
 struct CopyLane {
-  explicit CopyLane(int of_device);
+  CopyLane(int of_device, const PieceRing& with);
   CopyLane(const CopyLane&) = delete;
   CopyLane& operator=(const CopyLane&) = delete;
   ~CopyLane() { free(); }
@@ -86,13 +81,14 @@ struct CopyLane {
   // stream was given so far.
   void begin_behind(cudaEvent_t event, cudaStream_t theirs);
   void free() noexcept;
-  std::byte* buffer(unsigned number) const { return memory.data() + number * kBufferBytes; }
+  std::byte* buffer(unsigned number) const { return memory.data() + number * ring.piece_bytes; }
 
   int device;
+  PieceRing ring;
   PageLocked memory;
   cudaStream_t stream = nullptr;
-  cudaEvent_t earlier = nullptr;                      // the caller's work that comes before
-  std::array<cudaEvent_t, kDeviceBuffers> done = {};  // the last copy into, or out of, each buffer
+  cudaEvent_t earlier = nullptr;  // the caller's work that comes before
+  std::vector<cudaEvent_t> done;  // the last copy into, or out of, each buffer
 };
 
 // Bytes [from, from + size_bytes) of what lies at `data` in the way of `layout`, and host memory.
@@ -108,12 +104,13 @@ void queue_to_device(CopyLane& lane, void* data, const void* host, const Stretch
 class LanePool {
  public:
   LanePool();
-  std::unique_ptr<CopyLane> take(int device);
+  std::unique_ptr<CopyLane> take(int device, const PieceRing& ring);
   void give(std::unique_ptr<CopyLane> lane) noexcept;
 
  private:
   std::mutex mutex_;
   std::vector<std::unique_ptr<CopyLane>> idle_;
+  std::uint64_t idle_bytes_ = 0;
 };
 
 LanePool& pool();
@@ -123,12 +120,18 @@ LanePool& pool();
 class LaneUse {
  public:
   // Behind `after`; else behind all that `theirs`, which must not be capturing, was given so far.
-  LaneUse(const Given& memory, cudaStream_t theirs, cudaEvent_t after = nullptr);
+  struct Of {
+    Given memory;
+    cudaStream_t theirs;
+    cudaEvent_t after = nullptr;
+  };
+  LaneUse(const Of& of, const PieceRing& ring);
   ~LaneUse();
   LaneUse(const LaneUse&) = delete;
   LaneUse& operator=(const LaneUse&) = delete;
 
   CopyLane& lane() { return *lane_; }
+  const PieceRing& ring() const { return lane_->ring; }
   int device() const { return current_.device(); }
 
   template <typename Body>

@@ -12,8 +12,6 @@
 namespace tensorshelf::cuda {
 namespace {
 
-constexpr std::uintptr_t kHugeBytes = std::uintptr_t{2} << 20;
-
 std::byte* address(std::uintptr_t at) { return reinterpret_cast<std::byte*>(at); }
 
 void give_back(std::uintptr_t begin, std::uintptr_t end) {
