@@ -64,17 +64,6 @@ void drain(Pipeline& pipeline) {
   wait_and_hear([&](auto time) { return pipeline.drain_for(time); });
 }
 
-PipelineOptions options_of(unsigned workers, std::uint64_t check_one_in,
-                           std::uint64_t bytes_per_second, std::vector<int> cpus, int nice,
-                           bool trace) {
-  return {.workers = workers,
-          .check_one_in = check_one_in,
-          .bytes_per_second = bytes_per_second,
-          .cpus = std::move(cpus),
-          .nice = nice,
-          .trace = trace};
-}
-
 }  // namespace
 
 void SavePending::wait_staged() const {
@@ -119,15 +108,22 @@ void bind_pipeline(py::module_& m) {
       .def("copies", &SavePending::copies);
 
   py::class_<Pipeline, std::unique_ptr<Pipeline, DeletedUnlocked>>(m, "Pipeline")
-      .def(
-          py::init([](Shelf& shelf, unsigned workers, std::uint64_t check_one_in,
-                      std::uint64_t bytes_per_second, std::vector<int> cpus, int nice, bool trace) {
-            return std::unique_ptr<Pipeline, DeletedUnlocked>(new Pipeline(
-                shelf,
-                options_of(workers, check_one_in, bytes_per_second, std::move(cpus), nice, trace)));
-          }),
-          py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
-          py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"), py::arg("trace"))
+      .def(py::init([](Shelf& shelf, unsigned workers, std::uint64_t check_one_in,
+                       std::uint64_t bytes_per_second, std::vector<int> cpus, int nice,
+                       unsigned device_pieces, std::uint64_t device_piece_bytes, bool trace) {
+             const PipelineOptions options{.workers = workers,
+                                           .check_one_in = check_one_in,
+                                           .bytes_per_second = bytes_per_second,
+                                           .cpus = std::move(cpus),
+                                           .nice = nice,
+                                           .device_pieces = device_pieces,
+                                           .device_piece_bytes = device_piece_bytes,
+                                           .trace = trace};
+             return std::unique_ptr<Pipeline, DeletedUnlocked>(new Pipeline(shelf, options));
+           }),
+           py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
+           py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"), py::arg("device_pieces"),
+           py::arg("device_piece_bytes"), py::arg("trace"))
       .def("save", &save, py::arg("session"), py::arg("plan"), py::arg("step"), py::arg("id"))
       .def("drain", &drain)
       .def("close", &Pipeline::close, py::call_guard<Unlocked>());

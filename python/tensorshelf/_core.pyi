@@ -138,6 +138,8 @@ class Pipeline:
         bytes_per_second: int,
         cpus: list[int],
         nice: int,
+        device_pieces: int,
+        device_piece_bytes: int,
         trace: bool,
     ) -> None: ...
     def save(

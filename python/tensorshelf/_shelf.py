@@ -208,7 +208,9 @@ class Shelf(Versioned):
         pipeline  options of the threads that copy: ``nice`` (0 to 19), ``cpus`` that they keep to,
                   ``workers`` (1; where CUDA is in use half of the cores, or as many as ``cpus``,
                   and 8 at most), ``bytes_per_second`` while nobody waits, and ``check_one_in``:
-                  one of so many copied chunks is compared once more (1: each); and ``trace`` for
+                  one of so many copied chunks is compared once more (1: each); ``device_pieces``
+                  of ``device_piece_bytes`` each, through which tensors on a device come (2, or 4
+                  on block media, of 8 MiB; 1 is single buffering); and ``trace`` for
                   ``auto.write_trace()`` to tell of each tensor
         group     ranks that save together: a version is committed when all have theirs. Each rank
                   has a shelf of its own, saves the same steps, and calls ``resume()`` first. With

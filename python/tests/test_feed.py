@@ -311,6 +311,7 @@ def test_options_of_the_pipeline(shelf: ts.Shelf) -> None:
     with pytest.raises(ts.BadArgument, match="nice=20"):
         shelf.autosave(x=[1], pipeline={"nice": 20})
     shelf.autosave(x=[1], pipeline={"nice": 19, "workers": 2, "cpus": (0,)}).close()
+    shelf.autosave(x=[1], pipeline={"device_pieces": 64, "device_piece_bytes": 1 << 20}).close()
 
 
 def test_what_is_plain_may_grow(shelf: ts.Shelf) -> None:

@@ -19,6 +19,8 @@ _PIPELINE: dict[str, Any] = {
     "bytes_per_second": 0,
     "cpus": (),
     "nice": 0,
+    "device_pieces": 0,
+    "device_piece_bytes": 0,
     "trace": False,
 }
 
@@ -73,9 +75,11 @@ def pipeline_options(given: Any) -> dict[str, Any]:
             f"It has {', '.join(_PIPELINE)}.",
         )
     chosen = {**_PIPELINE, **given}
-    for option in ("workers", "check_one_in", "bytes_per_second", "nice"):
+    for option, usual in _PIPELINE.items():
         number = chosen[option]
-        if not (is_whole(number) or (number is None and option == "workers")):
+        if option in ("cpus", "trace") or (number is None and usual is None):
+            continue
+        if not is_whole(number):
             raise BadArgument(f"{option}={number!r} is no whole number", "Give one, or leave it.")
     cpus = chosen["cpus"]
     if isinstance(cpus, (str, bytes)) or not isinstance(cpus, Iterable):
