@@ -2,10 +2,10 @@
 
     .venv/bin/python bench/run_bench.py [NAME] [--build DIR] [--dir DIR] [--quick]
 
-NAME: commit, open, versions, media, pool, compare, state, saves, feed, writes, sweeps, dcp, group,
-writers, follow, compact, gpu; else all. Of dcp, --size says how many MiB the state has, --kills how
-often ranks are killed; of compact, --size how many MiB the shelf has; of follow, --seconds how long
-the readers follow.
+NAME: commit, open, versions, media, lent, pool, compare, state, saves, feed, writes, sweeps, dcp,
+group, writers, follow, compact, gpu; else all. Of dcp, --size says how many MiB the state has,
+--kills how often ranks are killed; of compact, --size how many MiB the shelf has; of follow,
+--seconds how long the readers follow.
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and of some a picture beside it.
@@ -271,6 +271,20 @@ def on_slow_drives(settings: Settings) -> Row:
     return Row(figure, "block", ratio(pairs), 1.9, True, "x one drive", detail)
 
 
+def lent(settings: Settings) -> list[Row]:
+    command = program(settings, "bench_lent", "--dir", str(settings.block))
+    command += ["--bytes", str(settings.bytes), "--rounds", str(settings.rounds)]
+    rate, cpu = run_cases(command)
+    size = f"{settings.bytes >> 20} MiB in pieces of 8 MiB"
+    detail = f"{speed(rate, 'ours')} of {speed(rate, 'limit')}"
+    rows = [Row(f"{size}, lent", "block", ratio(rate), 0.95, True, "x the rate of copied", detail)]
+    seconds = [statistics.median(cpu[side]) for side in ("ours", "limit")]  # type: ignore[type-var]
+    detail = "{:.2f} s of {:.2f} s, of all threads".format(*seconds)
+    unit = "of the time of processors"
+    rows.append(Row("the same", "block", seconds[0] / seconds[1], 0.75, False, unit, detail))
+    return rows
+
+
 def opening(settings: Settings) -> list[Row]:
     rows = []
     for medium, directory in (("mapped", settings.mapped), ("block", settings.block)):
@@ -399,6 +413,7 @@ def main() -> int:
         "gpu",
         "pool",
         "media",
+        "lent",
         "all",
     ]
     parser.add_argument("what", choices=choices, nargs="?", default="all")
@@ -418,6 +433,7 @@ def main() -> int:
         tables = {"commit": commit, "open": opening, "versions": versions, "partition": partition}
         tables["pool"] = pool
         tables["media"] = media
+        tables["lent"] = lent
         for name, run in tables.items():
             if args.what not in (name, "all"):
                 continue
