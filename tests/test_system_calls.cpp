@@ -140,6 +140,14 @@ std::uint64_t huge_bytes(std::span<const std::byte> place) {
   return bytes;
 }
 
+// Whether this kernel makes huge pages of what was touched, and has some now.
+bool huge_pages_are_made() {
+  const PageMemory tried(2 * kMiB);
+  std::ranges::fill(tried.bytes(), std::byte{1});
+  make_huge_pages(tried.bytes());
+  return huge_bytes(tried.bytes()) > 0;
+}
+
 // The ways in which a file gets its name.
 enum class Way { fresh, replace, over_empty };
 
@@ -192,10 +200,7 @@ TEST_CASE("staging memory that huge pages fit into lies within what was mapped f
 TEST_CASE("staging memory that large writes go through lies in huge pages") {
   constexpr std::uint64_t kBuffer = 2 * kMiB;
   constexpr unsigned kBuffers = 3;
-  const PageMemory tried(kBuffer);
-  std::ranges::fill(tried.bytes(), std::byte{1});
-  make_huge_pages(tried.bytes());
-  if (huge_bytes(tried.bytes()) == 0) return;  // this kernel makes none, or has none now
+  if (!huge_pages_are_made()) return;
   const bool io_uring = GENERATE(true, false);
   CAPTURE(io_uring);
   std::byte* const room = free_room();
@@ -210,6 +215,23 @@ TEST_CASE("staging memory that large writes go through lies in huge pages") {
   for (std::uint64_t at = 0; at < 2 * kBuffers; ++at) medium->write(at * kMiB, data, 0);
   medium->wait(Ticket{~std::uint64_t{0}, 0});
   CHECK(huge_bytes({room, kRoom}) >= kBuffers * kBuffer);
+}
+
+TEST_CASE("memory that large reads go through lies in huge pages") {
+  if (!huge_pages_are_made()) return;
+  const bool small_before = GENERATE(false, true);
+  CAPTURE(small_before);
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), {});
+  medium->reserve(4 * kMiB);
+  std::byte* const room = free_room();
+  on_mmap = [&](std::size_t bytes) { return bytes > 2 * kMiB ? room : nullptr; };
+  Bytes bytes(2 * kMiB);
+  const auto odd = std::span(bytes).subspan(1);  // in no place that the drive could write to
+  if (small_before) medium->read(0, odd.first(100));
+  medium->read(0, odd);
+  on_mmap = {};
+  CHECK(huge_bytes({room, kRoom}) >= 2 * kMiB);
 }
 
 TEST_CASE("a write that the system cuts short is carried on, and its end is told") {

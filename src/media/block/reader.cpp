@@ -11,7 +11,8 @@
 namespace tensorshelf {
 namespace {
 
-constexpr std::uint64_t kBounceBytes = 1024 * 1024;
+constexpr std::uint64_t kBounceBytes = 2 * 1024 * 1024;  // a huge page
+constexpr std::uint64_t kLargeReadBytes = 256 * 1024;
 constexpr std::size_t kBouncesKept = 8;  // more readers at once allocate their own
 
 bool page_aligned(std::uint64_t at, std::span<const std::byte> bytes) {
@@ -31,12 +32,17 @@ void BlockReader::read(std::uint64_t at, std::span<std::byte> bytes) {
     bytes = bytes.subspan(whole_pages);
   }
   if (bytes.empty()) return;
-  PageMemory bounce = take_bounce();
+  Bounce bounce = take_bounce();
+  if (bytes.size() >= kLargeReadBytes && !bounce.huge) {
+    prefer_huge_pages(bounce.memory.bytes());  // of what nothing has touched
+    make_huge_pages(bounce.memory.bytes());    // of the rest
+    bounce.huge = true;
+  }
   while (!bytes.empty()) {
     const std::uint64_t skip = at % kPageBytes;
     const std::uint64_t piece = std::min<std::uint64_t>(kBounceBytes - skip, bytes.size());
-    read_pages(at - skip, bounce.bytes().first(round_up(skip + piece, kPageBytes)));
-    std::memcpy(bytes.data(), bounce.bytes().data() + skip, piece);
+    read_pages(at - skip, bounce.memory.bytes().first(round_up(skip + piece, kPageBytes)));
+    std::memcpy(bytes.data(), bounce.memory.bytes().data() + skip, piece);
     at += piece;
     bytes = bytes.subspan(piece);
   }
@@ -75,19 +81,19 @@ void BlockReader::finish_page(std::uint64_t at, std::span<std::byte> page, std::
   }
 }
 
-PageMemory BlockReader::take_bounce() {
+BlockReader::Bounce BlockReader::take_bounce() {
   {
     const std::lock_guard lock(mutex_);
     if (!bounces_.empty()) {
-      PageMemory bounce = std::move(bounces_.back());
+      Bounce bounce = std::move(bounces_.back());
       bounces_.pop_back();
       return bounce;
     }
   }
-  return PageMemory(kBounceBytes);
+  return {PageMemory(kBounceBytes)};
 }
 
-void BlockReader::give_bounce(PageMemory bounce) {
+void BlockReader::give_bounce(Bounce bounce) {
   const std::lock_guard lock(mutex_);
   if (bounces_.size() < kBouncesKept) bounces_.push_back(std::move(bounce));
 }

@@ -24,13 +24,18 @@ class BlockReader {
  private:
   void read_pages(std::uint64_t at, std::span<std::byte> pages);
   void finish_page(std::uint64_t at, std::span<std::byte> page, std::uint64_t done);
-  PageMemory take_bounce();
-  void give_bounce(PageMemory bounce);
+  struct Bounce {
+    PageMemory memory;
+    bool huge = false;  // made huge pages, as far as the kernel does that
+  };
+
+  Bounce take_bounce();
+  void give_bounce(Bounce bounce);
 
   BlockBackend& backend_;
   const std::filesystem::path path_;
   std::mutex mutex_;
-  std::vector<PageMemory> bounces_;
+  std::vector<Bounce> bounces_;
 };
 
 }  // namespace tensorshelf
