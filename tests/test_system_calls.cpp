@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/huge_pages.hpp"
 #include "block_fixture.hpp"
 #include "media/file_system.hpp"
 #include "media/media.hpp"
@@ -215,6 +216,13 @@ TEST_CASE("staging memory that large writes go through lies in huge pages") {
   for (std::uint64_t at = 0; at < 2 * kBuffers; ++at) medium->write(at * kMiB, data, 0);
   medium->wait(Ticket{~std::uint64_t{0}, 0});
   CHECK(huge_bytes({room, kRoom}) >= kBuffers * kBuffer);
+}
+
+TEST_CASE("the room that versions are copied through lies in huge pages") {
+  if (!huge_pages_are_made()) return;
+  const auto room = std::make_unique_for_overwrite<HugeRoom<4 * kMiB>>();
+  std::ranges::fill(room->bytes, std::byte{1});
+  CHECK(huge_bytes(room->bytes) >= 4 * kMiB);
 }
 
 TEST_CASE("memory that large reads go through lies in huge pages") {

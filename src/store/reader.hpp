@@ -12,6 +12,7 @@
 #include <tensorshelf/lease.hpp>
 #include <tensorshelf/report.hpp>
 
+#include "base/huge_pages.hpp"
 #include "store/state.hpp"
 #include "store/untrusted.hpp"
 
@@ -45,9 +46,7 @@ class Reader {
   Piece piece(StoredTensor& tensor, Of which, std::uint64_t offset, std::span<std::byte> room);
   // As long as a drive reads in several requests at once, and aligned, so that it reads straight
   // into it.
-  struct alignas(kPageBytes) PieceRoom {
-    std::byte bytes[16 * kChunkBytes];
-  };
+  using PieceRoom = HugeRoom<16 * kChunkBytes>;
 
   // A chunk as the record says it lies, unchecked, for who holds the tensor's mutex: in place where
   // it may be, else in `scratch`; or a part of it, from byte `within` on, copied.

@@ -8,6 +8,8 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/huge_pages.hpp"
+
 namespace tensorshelf::cuda {
 namespace {
 
@@ -93,8 +95,9 @@ void refuse_capture(cudaStream_t stream, int device) {
 CopyLane::CopyLane(int of_device, const PieceRing& with)
     : device(of_device),
       ring(with),
-      memory((with.pieces * with.piece_bytes + kHugeBytes - 1) / kHugeBytes * kHugeBytes,
-             of_device),
+      memory(
+          (with.pieces * with.piece_bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes,
+          of_device),
       done(with.pieces) {
   try {
     check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream", device);
@@ -125,7 +128,7 @@ void CopyLane::begin_behind(cudaEvent_t event, cudaStream_t theirs) {
   check(cudaStreamWaitEvent(stream, event ? event : earlier, 0), "ordering two streams", device);
 }
 
-LanePool::LanePool() { idle_.reserve(kIdleBytes / kHugeBytes); }
+LanePool::LanePool() { idle_.reserve(kIdleBytes / kHugePageBytes); }
 
 std::unique_ptr<CopyLane> LanePool::take(int device, const PieceRing& ring) {
   {

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "base/huge_pages.hpp"
 #include "feed/cuda/check.hpp"
 
 namespace tensorshelf::cuda {
@@ -20,12 +21,12 @@ void give_back(std::uintptr_t begin, std::uintptr_t end) {
 
 // At a multiple of 2 MiB, as huge pages lie. nullptr where there is no memory.
 std::byte* map(std::uint64_t size_bytes) {
-  const std::uint64_t mapped = size_bytes + kHugeBytes;
+  const std::uint64_t mapped = size_bytes + kHugePageBytes;
   void* const found =
       ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (found == MAP_FAILED) return nullptr;
   const auto first = reinterpret_cast<std::uintptr_t>(found);
-  const std::uintptr_t begin = (first + kHugeBytes - 1) / kHugeBytes * kHugeBytes;
+  const std::uintptr_t begin = (first + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   give_back(first, begin);
   give_back(begin + size_bytes, first + mapped);
   return address(begin);
@@ -35,7 +36,7 @@ cudaError_t lock(std::byte* data, std::uint64_t size_bytes) {
   if (data == nullptr || ::madvise(data, size_bytes, MADV_DONTFORK) != 0) {
     return cudaErrorMemoryAllocation;
   }
-  ::madvise(data, size_bytes, MADV_HUGEPAGE);  // a kernel that has none gives small ones
+  prefer_huge_pages({data, size_bytes});
   std::memset(data, 0, size_bytes);
   return cudaHostRegister(data, size_bytes, cudaHostRegisterPortable);
 }

@@ -9,15 +9,13 @@
 
 namespace tensorshelf::cuda {
 
-inline constexpr std::uint64_t kHugeBytes = std::uint64_t{2} << 20;  // of a huge page
-
 // A forked child does not have it: a page that a device writes to must not become another one of
 // ours. Where a driver locks no memory that it has not allocated, it allocates this, in its own
 // way.
 class PageLocked {
  public:
-  // A multiple of kHugeBytes; `device` is for the error's text. Errc::io where there is no memory,
-  // or the driver locks none.
+  // A multiple of kHugePageBytes; `device` is for the error's text. Errc::io where there is no
+  // memory, or the driver locks none.
   PageLocked(std::uint64_t size_bytes, int device);
   ~PageLocked();
   PageLocked(const PageLocked&) = delete;

@@ -9,6 +9,7 @@
 
 #include "base/check.hpp"
 #include "base/copy_hash.hpp"
+#include "base/huge_pages.hpp"
 #include "base/planted.hpp"
 
 namespace tensorshelf {

@@ -10,6 +10,7 @@
 
 #include <tensorshelf/extent.hpp>
 
+#include "base/huge_pages.hpp"
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
 
@@ -34,10 +35,6 @@ std::int64_t pread_once(int fd, std::uint64_t at, std::span<std::byte> bytes) {
 // I8: never again after it failed.
 int sync_once(int fd) { return ::fdatasync(fd) == 0 ? 0 : -errno; }
 
-namespace {
-constexpr std::uint64_t kHugePageBytes = 2 * 1024 * 1024;
-}
-
 PageMemory::PageMemory(std::uint64_t size_bytes)
     : mapped_bytes_(round_up(size_bytes, kPageBytes) +
                     (size_bytes < kHugePageBytes ? 0 : kHugePageBytes)),
@@ -58,17 +55,6 @@ PageMemory::PageMemory(std::uint64_t size_bytes)
   // the pages that were registered. A kernel without it leaves what every fork() has.
   ::madvise(mapping_, mapped_bytes_, MADV_DONTFORK);
   bytes_ = {static_cast<std::byte*>(start), size_bytes};
-}
-
-void prefer_huge_pages(std::span<std::byte> memory) {
-  ::madvise(memory.data(), memory.size(), MADV_HUGEPAGE);
-}
-
-void make_huge_pages(std::span<std::byte> memory) {
-#ifndef MADV_COLLAPSE  // which Linux has from 6.1 on, and glibc names from 2.37 on
-  constexpr int MADV_COLLAPSE = 25;
-#endif
-  ::madvise(memory.data(), memory.size(), MADV_COLLAPSE);
 }
 
 PageMemory::PageMemory(PageMemory&& other) noexcept

@@ -38,12 +38,6 @@ class PageMemory {
   pid_t process_;
 };
 
-// Huge pages make large writes a third faster, and the first write of a page hundreds of times
-// slower: for memory that large writes go through. Advice: where it is refused all else is the
-// same.
-void prefer_huge_pages(std::span<std::byte> memory);  // as pages are first touched
-void make_huge_pages(std::span<std::byte> memory);    // of those already touched
-
 struct FailedTransfer {
   const char* verb;  // "write", "read", "barrier"
   std::uint64_t at = 0;

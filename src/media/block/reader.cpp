@@ -8,10 +8,12 @@
 
 #include <tensorshelf/extent.hpp>
 
+#include "base/huge_pages.hpp"
+
 namespace tensorshelf {
 namespace {
 
-constexpr std::uint64_t kBounceBytes = 2 * 1024 * 1024;  // a huge page
+constexpr std::uint64_t kBounceBytes = kHugePageBytes;
 constexpr std::uint64_t kLargeReadBytes = 256 * 1024;
 constexpr std::size_t kBouncesKept = 8;  // more readers at once allocate their own
 

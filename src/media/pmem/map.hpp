@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/huge_pages.hpp"
+
 struct pmem2_map;
 struct pmem2_vm_reservation;
 
 namespace tensorshelf {
-
-inline constexpr std::uint64_t kHugePageBytes = 2 * 1024 * 1024;
 
 enum class Access { read, write };
 
