@@ -370,7 +370,8 @@ def rates(title: str, seconds: dict[str, float], nbytes: int) -> None:
         print(f"  {title}  {name:<26} {nbytes / each / 1e9:6.2f} GB/s{over}", flush=True)
 
 
-def run(mapped: Path, block: Path, quick: bool) -> dict[str, Any]:
+def run(mapped: Path, block: Path, quick: bool, only: str = "") -> dict[str, Any]:
+    """``only``: of the figures those that have this in their names."""
     warnings.simplefilter("ignore", ts.TierWarning)  # the titles name the media
     warnings.simplefilter("ignore", UserWarning)  # of DCP: one process, and saved over
     logging.getLogger("tensorshelf").setLevel(logging.ERROR)
@@ -380,32 +381,38 @@ def run(mapped: Path, block: Path, quick: bool) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for title, parent, tier in (("mapped", mapped, "pmem"), ("block", block, "block")):
 
-        def measured(measure: Callable[..., Any], *args: Any, parent: Path = parent) -> Any:
+        def measured(
+            name: str, measure: Callable[..., Any], *args: Any, parent: Path = parent
+        ) -> Any:
+            """None where it is not asked for."""
+            if only not in name:
+                return None
             with tempfile.TemporaryDirectory(dir=parent) as folder:  # empty: room is scarce
-                return measure(Path(folder), *args)
+                results[name] = measure(Path(folder), *args)
+            return results[name]
 
         for durable in (True, False):
             name = f"{title}, save of {gib >> 20} MiB{'' if durable else ', nothing synced'}"
-            results[name] = measured(whole, tier, gib, rounds, durable)
-            rates(name, results[name], gib)
+            if found := measured(name, whole, tier, gib, rounds, durable):
+                rates(name, found, gib)
         name = f"{title}, behind a trainer, {gib >> 20} MiB"
-        results[name] = measured(behind, tier, gib, rounds)
-        for who, of in results[name].items():
-            cells = ", ".join(f"{key} {value:.4g}" for key, value in of.items())
-            print(f"  {name}  {who:<30} {cells}", flush=True)
+        if found := measured(name, behind, tier, gib, rounds):
+            for who, of in found.items():
+                cells = ", ".join(f"{key} {value:.4g}" for key, value in of.items())
+                print(f"  {name}  {who:<30} {cells}", flush=True)
         for cold in (False, True) if tier == "block" else (False,):
             size = 2 * gib
             name = f"{title}, load of {size >> 20} MiB{', cold' if cold else ''}"
-            results[name] = measured(loading, tier, size, rounds, cold)
-            rates(name, results[name], size)
+            if found := measured(name, loading, tier, size, rounds, cold):
+                rates(name, found, size)
         for count in (500, 10_000):
             name = f"{title}, step() with {count} tensors"
-            results[name] = measured(looks, tier, count, rounds)
-            cells = ", ".join(f"{key} {value * 1e6:.4g} us" for key, value in results[name].items())
-            print(f"  {name}  {cells}", flush=True)
+            if found := measured(name, looks, tier, count, rounds):
+                cells = ", ".join(f"{key} {value * 1e6:.4g} us" for key, value in found.items())
+                print(f"  {name}  {cells}", flush=True)
         for width, batch, blocks in ((256, 512, 15), (512, 1024, 15), (1024, 2048, 5)):
             name = f"{title}, steps of {width} x {batch}"
-            results[name] = measured(steps, tier, width, batch, 3 if quick else blocks)
-            cells = ", ".join(f"{key} {value:.4g}" for key, value in results[name].items())
-            print(f"  {name}  {cells}", flush=True)
+            if found := measured(name, steps, tier, width, batch, 3 if quick else blocks):
+                cells = ", ".join(f"{key} {value:.4g}" for key, value in found.items())
+                print(f"  {name}  {cells}", flush=True)
     return results

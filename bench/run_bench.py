@@ -5,7 +5,7 @@
 NAME: commit, open, versions, media, lent, pool, compare, state, saves, feed, writes, sweeps, dcp,
 group, writers, follow, compact, gpu; else all. Of dcp, --size says how many MiB the state has,
 --kills how often ranks are killed; of compact, --size how many MiB the shelf has; of follow,
---seconds how long the readers follow.
+--seconds how long the readers follow; of feed, --only which figures, as "block, load".
 
 Every figure is a ratio of medians measured in one run, ours and its limit in alternation, because
 these machines drift. Writes out/bench/<name>.json, and of some a picture beside it.
@@ -424,6 +424,7 @@ def main() -> int:
         "--quick", action="store_true", help="small sizes, few rounds: a smoke test"
     )
     parser.add_argument("--size", type=int, help="MiB of dcp's state, or compact's shelf")
+    parser.add_argument("--only", default="", help="of feed: what has this in its name")
     parser.add_argument("--kills", type=int, help="of each store of dcp's; default 20")
     parser.add_argument("--seconds", type=float, help="that follow's readers follow; default 20")
     args = parser.parse_args()
@@ -461,7 +462,7 @@ def main() -> int:
             import feed
 
             print("\nfeed: beside what else saves and loads a run\n", flush=True)
-            write_json("feed", feed.run(settings.mapped, settings.block, args.quick))
+            write_json("feed", feed.run(settings.mapped, settings.block, args.quick, args.only))
         if args.what in ("writes", "all"):
             import writes
 
