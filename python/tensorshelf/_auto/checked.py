@@ -81,6 +81,11 @@ def pipeline_options(given: Any) -> dict[str, Any]:
             continue
         if not is_whole(number):
             raise BadArgument(f"{option}={number!r} is no whole number", "Give one, or leave it.")
+        most = 2**31 - 1 if option in ("workers", "device_pieces", "nice") else 2**63 - 1
+        if number < 0 and option != "nice":
+            raise BadArgument(f"{option}={number} is out of range", "Give 0 or more.")
+        if abs(number) > most:  # the pipeline's own limits are lower, and told by it
+            raise BadArgument(f"{option}={number} is out of range", "Give one that is far smaller.")
     cpus = chosen["cpus"]
     if isinstance(cpus, (str, bytes)) or not isinstance(cpus, Iterable):
         raise BadArgument(f"cpus={cpus!r} is no list of cores", "Use [0, 1], say.")
