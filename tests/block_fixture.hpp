@@ -163,11 +163,29 @@ class TappedBackend final : public BlockBackend {
   std::mutex mutex_;
 };
 
+// A backend over another one: what goes at once goes on to it, and what is begun is for whoever
+// derives from this.
+class ForwardingBackend : public BlockBackend {
+ public:
+  explicit ForwardingBackend(std::unique_ptr<BlockBackend> inner) : inner_(std::move(inner)) {}
+
+  std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
+    return inner_->write_now(at, bytes);
+  }
+  std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
+    return inner_->read_now(at, bytes);
+  }
+  int sync() override { return inner_->sync(); }
+
+ private:
+  std::unique_ptr<BlockBackend> inner_;
+};
+
 // Performs what was begun newest first: legal for a device, and fatal to a medium that leaves the
 // order of two writes to the same page to it.
-class NewestFirstBackend final : public BlockBackend {
+class NewestFirstBackend final : public ForwardingBackend {
  public:
-  explicit NewestFirstBackend(std::unique_ptr<BlockBackend> inner) : inner_(std::move(inner)) {}
+  using ForwardingBackend::ForwardingBackend;
 
   DeviceBegun submit(std::span<const DeviceWrite> writes) override {
     const std::lock_guard lock(mutex_);
@@ -182,18 +200,10 @@ class NewestFirstBackend final : public BlockBackend {
       write = begun_.back();
       begun_.pop_back();
     }
-    return DeviceCompletion{write.buffer, inner_->write_now(write.at, write.bytes)};
+    return DeviceCompletion{write.buffer, write_now(write.at, write.bytes)};
   }
-  std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
-    return inner_->write_now(at, bytes);
-  }
-  std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
-    return inner_->read_now(at, bytes);
-  }
-  int sync() override { return inner_->sync(); }
 
  private:
-  std::unique_ptr<BlockBackend> inner_;
   std::mutex mutex_;
   std::vector<DeviceWrite> begun_;
 };

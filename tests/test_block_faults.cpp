@@ -252,24 +252,14 @@ TEST_CASE("a growth that fails is kept whatever memory is denied just then") {
 }
 
 TEST_CASE("a backend that can no longer tell ends is an error, and nothing waits for ever") {
-  class BrokenBackend final : public BlockBackend {
+  class BrokenBackend final : public ForwardingBackend {
    public:
-    explicit BrokenBackend(std::unique_ptr<BlockBackend> inner) : inner_(std::move(inner)) {}
+    using ForwardingBackend::ForwardingBackend;
     DeviceBegun submit(std::span<const DeviceWrite> writes) override { return {writes.size(), 0}; }
     std::optional<DeviceCompletion> complete(bool block) override {
       if (!block) return {};
       return DeviceCompletion{DeviceCompletion::kBroken, -EBADF};
     }
-    std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
-      return inner_->write_now(at, bytes);
-    }
-    std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
-      return inner_->read_now(at, bytes);
-    }
-    int sync() override { return inner_->sync(); }
-
-   private:
-    std::unique_ptr<BlockBackend> inner_;
   };
   const Folder folder;
   const auto file = folder.create();

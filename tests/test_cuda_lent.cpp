@@ -29,10 +29,10 @@ struct Drive {
   unsigned ended = 0;
 };
 
-class LateBackend final : public BlockBackend {
+class LateBackend final : public ForwardingBackend {
  public:
   LateBackend(std::unique_ptr<BlockBackend> inner, Drive& drive)
-      : inner_(std::move(inner)), drive_(drive) {}
+      : ForwardingBackend(std::move(inner)), drive_(drive) {}
 
   DeviceBegun submit(std::span<const DeviceWrite> writes) override {
     const std::lock_guard lock(mutex_);
@@ -55,22 +55,14 @@ class LateBackend final : public BlockBackend {
     --drive_.under_way;
     if (!same(last.write.bytes, last.bytes)) ++drive_.changed;
     if (++drive_.ended == drive_.fail_at) return DeviceCompletion{last.write.buffer, -EIO};
-    return DeviceCompletion{last.write.buffer, inner_->write_now(last.write.at, last.write.bytes)};
+    return DeviceCompletion{last.write.buffer, write_now(last.write.at, last.write.bytes)};
   }
-  std::int64_t write_now(std::uint64_t at, std::span<const std::byte> bytes) override {
-    return inner_->write_now(at, bytes);
-  }
-  std::int64_t read_now(std::uint64_t at, std::span<std::byte> bytes) override {
-    return inner_->read_now(at, bytes);
-  }
-  int sync() override { return inner_->sync(); }
 
  private:
   struct Begun {
     DeviceWrite write;
     Bytes bytes;
   };
-  std::unique_ptr<BlockBackend> inner_;
   Drive& drive_;
   std::mutex mutex_;
   std::vector<Begun> begun_;
