@@ -2,18 +2,16 @@
 // medium, beside copied. No device is needed: what is measured comes behind its copies. Case "lent"
 // is the time until it is durable, "lent-cpu" that of all threads. Writes below the directory that
 // --dir names, and removes what it wrote.
-#include <sys/mman.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <memory>
 
 #include <tensorshelf/shelf.hpp>
 
+#include "base/huge_pages.hpp"
 #include "samples.hpp"
 #include "settings.hpp"
 
@@ -34,22 +32,14 @@ class Pieces {
   static constexpr unsigned kPieces = 4;
   static constexpr std::uint64_t kPieceBytes = 8 * kChunkBytes;
 
-  Pieces() {
-    constexpr std::uint64_t kHuge = std::uint64_t{2} << 20;
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kHuge, kPieces * kPieceBytes)));
-    ::madvise(memory_.get(), kPieces * kPieceBytes, MADV_HUGEPAGE);
-    const auto bytes = filled(kPieces * kPieceBytes);
-    std::ranges::copy(bytes, memory_.get());
-  }
+  Pieces() { std::ranges::copy(filled(kPieces * kPieceBytes), memory_->bytes); }
   std::span<const std::byte> operator[](std::uint64_t turn) const {
-    return {memory_.get() + turn % kPieces * kPieceBytes, kPieceBytes};
+    return std::span(memory_->bytes).subspan(turn % kPieces * kPieceBytes, kPieceBytes);
   }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<std::byte, Free> memory_;
+  using Memory = HugeRoom<kPieces * kPieceBytes>;
+  std::unique_ptr<Memory> memory_ = std::make_unique_for_overwrite<Memory>();
 };
 
 void save(Shelf& shelf, TensorRef& tensor, const Pieces& pieces, bool lend) {
