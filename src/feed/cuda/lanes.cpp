@@ -148,6 +148,7 @@ std::unique_ptr<CopyLane> LanePool::take(int device, const PieceRing& ring) {
 void LanePool::give(std::unique_ptr<CopyLane> lane) noexcept {  // room for it is there
   const std::lock_guard lock(mutex_);
   const std::uint64_t bytes = lane->memory.size_bytes();
+  if (bytes > kIdleBytes) return;
   while (idle_bytes_ + bytes > kIdleBytes) {  // those of another kind make way, the oldest first
     const auto other = std::ranges::find_if(idle_, [&](const auto& kept) {
       return kept->device != lane->device || kept->ring != lane->ring;
