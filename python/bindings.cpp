@@ -7,6 +7,7 @@
 // - assignment_block.cpp, transaction_block.cpp: which end a `with` block comes to.
 // - tensor_buffer.cpp: which buffers a tensor takes as they are, and which it gives out.
 // - pending_commit.cpp: what a child of fork() may ask of a commit.
+// - tensor_layouts.cpp: that a tensor which cannot be asked is not as it was.
 // - progress.cpp: what a wait of the store's own hears, and what an ending interpreter refuses.
 // - errors.cpp: which Python error an error is.
 #include <pybind11/functional.h>
@@ -272,6 +273,7 @@ PYBIND11_MODULE(_core, m) {
   bind_assignment(m, shelf);
   bind_versions(m, shelf);
   bind_pipeline(m);
+  bind_layouts(m);
   bind_group(m);
   m.def("repair", &repair_shelf, py::kw_only(), py::arg("path"), py::arg("options"),
         py::arg("progress"));

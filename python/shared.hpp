@@ -102,5 +102,6 @@ void bind_tensor(pybind11::module_& m);
 void bind_cuda(pybind11::module_& m);
 void bind_group(pybind11::module_& m);
 void bind_pipeline(pybind11::module_& m);
+void bind_layouts(pybind11::module_& m);
 
 }  // namespace tensorshelf::python

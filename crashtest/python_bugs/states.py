@@ -34,9 +34,16 @@ BUGS = [
     Planted(
         "what_moved_stays",
         "_state/again.py",
-        "not self._memories.hold(found.staying) or ",
-        "",
+        "if not self._memories.hold(found.staying, found.counted):",
+        "if self._memories.hold(found.staying, found.counted) is None:",
         "test_again.py many_that_moved",
+    ),
+    Planted(
+        "layouts_not_asked",
+        "_state/memories.py",
+        "if self._layouts is not None and not self._layouts.hold(part, begin):",
+        "if not self._lies:",
+        "test_memories.py not_as_it_was",
     ),
     Planted(
         "array_elsewhere_stays",

@@ -404,6 +404,16 @@ def repair(
     options: OpenOptions,
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
+
+class TensorLayouts:
+    """Where tensors of a library lie that has DLPack's exchange interface in C."""
+
+    def add(self, tensor: object) -> bool:
+        """False for one that cannot be asked so."""
+
+    def hold(self, tensors: list[Any], begin: int) -> bool:
+        """Whether these are as those were that were added, from number ``begin`` on."""
+
 def bytes_at(addresses: list[int], sizes: list[int]) -> list[bytes]: ...
 def cuda_support() -> dict[str, Any]: ...
 def build_parts() -> list[tuple[str, bool, str]]: ...

@@ -5,14 +5,14 @@ place, whatever their size; not those by fused optimizers, by way of ``.data`` o
 tensors that have their memory to themselves are asked.
 """
 
-import operator
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tensorshelf._state.again import Again
+from tensorshelf._state.memories import Counted
 from tensorshelf._values import _torch
 from tensorshelf.errors import TornSave
-
-_COUNT = operator.attrgetter("_version")
 
 
 class TooEarly(NamedTuple):
@@ -33,26 +33,20 @@ class TooEarly(NamedTuple):
 class Early:
     """Of the tensors that saves copy behind step(). For one thread."""
 
-    def __init__(self, tensors: Sequence[tuple[str, Any]]) -> None:
-        counted = [each for each in tensors if _counts(each[1])]
-        self._names = [name for name, _ in counted]
-        self._tensors = [tensor for _, tensor in counted]
+    def __init__(self, again: Again, tensors: Sequence[tuple[str, Any]]) -> None:
+        names = defaultdict(list)
+        for name, tensor in tensors:
+            if _counts(tensor):
+                names[int(tensor.data_ptr())].append(name)  # pieces of one, each with a name
+        self._names = [names[place] for place in again.count_changes(names)]
 
-    def counts(self) -> list[int]:
-        """How often each was changed so far."""
-        return list(map(_COUNT, self._tensors))
-
-    def changed(self, before: list[int]) -> list[str]:
-        """Names of those that were changed since."""
-        counts = self.counts()
-        if counts == before:
-            return []
-        pairs = zip(self._names, counts, before, strict=True)
-        return [name for name, now, was in pairs if now != was]
+    def changed(self, counted: Counted) -> list[str]:
+        """Names of those that were changed since a look of ``again`` found them."""
+        return [name for index in counted.changed() for name in self._names[index]]
 
 
 def _counts(tensor: Any) -> bool:
     """Not one that shows a part of some memory: torch counts the changes of all such together."""
     if not _torch.is_tensor(tensor) or tensor.is_inference():
         return False
-    return bool(tensor.untyped_storage().nbytes() == tensor.nbytes)
+    return bool(0 < tensor.nbytes == tensor.untyped_storage().nbytes())

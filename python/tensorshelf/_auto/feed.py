@@ -23,6 +23,7 @@ from tensorshelf._core import PendingCommit
 from tensorshelf._drain.drainer import Drainer
 from tensorshelf._state import paths
 from tensorshelf._state.looks import Changed
+from tensorshelf._state.memories import Counted
 from tensorshelf._state.save import holds
 from tensorshelf.errors import ShelfError, TornSave, UnresolvedError
 
@@ -38,7 +39,7 @@ class _Begun(NamedTuple):
     """A save that the pipeline may have by now, which is in ``saved`` then."""
 
     early: Early
-    counts: list[int]
+    counted: Counted
     step: int
     saved: SavedInto
 
@@ -132,15 +133,14 @@ class Feed:
 
     def _begin(self, shelf: Shelf, state: Any, step: int) -> Commit:
         plan = self._plan
-        if plan is not None:
-            try:
-                plan.prepare(shelf, state)
-            except Changed:
-                plan = None
         if plan is None:
             return self._begin_anew(shelf, state)
+        try:
+            counted = plan.prepare(shelf, state)
+        except Changed:
+            return self._begin_anew(shelf, state)
         shelf._assignments.refuse_within_edit("a save")
-        begun = _Begun(plan.early, plan.early.counts(), step, [])
+        begun = _Begun(plan.early, counted, step, [])
         # Before it is begun, for a signal may end this call anywhere behind that. By what was here
         # before nothing is copied any more: another plan is made behind drain() alone.
         self._staging, self._begun = plan, begun
@@ -157,7 +157,7 @@ class Feed:
     def _commit(self, pending: SaveOnItsWay, begun: _Begun) -> Commit:
         return Commit(
             pending,
-            lambda made: self._compare(begun.early, begun.counts, begun.step if made else None),
+            lambda made: self._compare(begun, is_made=made),
         )
 
     def taken(self) -> None:
@@ -183,13 +183,12 @@ class Feed:
         if last is not None:
             last.staged()
 
-    def _compare(self, early: Early, before: list[int], step: int | None) -> None:
-        """``step`` is that of a save that was made."""
-        changed = early.changed(before)
+    def _compare(self, begun: _Begun, *, is_made: bool) -> None:
+        changed = begun.early.changed(begun.counted)
         if not changed:
             return
-        if step is not None:
-            self._too_early = TooEarly(changed[0], step)
+        if is_made:
+            self._too_early = TooEarly(changed[0], begun.step)
         self._eager.update(changed)
         self._plan = None
 

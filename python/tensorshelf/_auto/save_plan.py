@@ -15,6 +15,7 @@ from tensorshelf._state import paths, room
 from tensorshelf._state.again import Again
 from tensorshelf._state.flatten import Flat
 from tensorshelf._state.looks import Changed
+from tensorshelf._state.memories import Counted
 from tensorshelf._state.split import Piece
 from tensorshelf._values import _torch
 from tensorshelf._values._cuda import Axes
@@ -50,8 +51,9 @@ class SavePlan(NamedTuple):
     streams: dict[int, int]  # the current one of each CUDA device that is copied from
     keeps: list[Any]  # what the sources lie in
 
-    def prepare(self, shelf: Tensors, state: Any) -> None:
-        """All that is no tensor of the shelf is as the state is now. Raises Changed.
+    def prepare(self, shelf: Tensors, state: Any) -> Counted:
+        """All that is no tensor of the shelf is as the state is now. What is copied behind step(),
+        with its changes so far. Raises Changed.
 
         A tensor that was erased, and that no other took the place of, is for the save to miss.
         """
@@ -67,6 +69,7 @@ class SavePlan(NamedTuple):
             copy[...] = _on_host(value)
         for bring_up_to_date in self.fresh:
             bring_up_to_date()
+        return found.counted
 
 
 def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> SavePlan:
@@ -106,7 +109,7 @@ def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> S
     copies = [copy for copy in moving.values() if copy is not None]
     plan = _core.SavePlan(sources)
     about = _about(names, sources)
-    return SavePlan(again, plan, about, room, fresh, copies, Early(watched), streams, keeps)
+    return SavePlan(again, plan, about, room, fresh, copies, Early(again, watched), streams, keeps)
 
 
 def _about(names: list[str], sources: "list[_core.SourceTuple]") -> Sources:

@@ -10,7 +10,7 @@ stored for a new one.
 
 import copy
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tensorshelf._state import objects, paths, plain, record, shards, split, ten
 from tensorshelf._state.flatten import MAPPINGS, Flat
 from tensorshelf._state.keys import Keys
 from tensorshelf._state.looks import Changed, Found, Look, stays
-from tensorshelf._state.memories import Memories
+from tensorshelf._state.memories import Counted, Memories
 from tensorshelf._state.plain import Node, NoPlainValue
 from tensorshelf._state.rows import Row, Scalar, Table
 from tensorshelf._values import _torch
@@ -43,11 +43,17 @@ class Again:
 
     def look(self, state: Any) -> Found:
         """At the state as it is now. Raises Changed."""
-        found = Found([], [], [], [])
+        found = Found([], [], [], [], Counted())
         self._look(state, found)
-        if not self._memories.hold(found.staying) or len(set(found.places)) < len(found.places):
+        if not self._memories.hold(found.staying, found.counted):
+            raise Changed
+        if len(set(found.places)) < len(found.places):
             raise Changed
         return found
+
+    def count_changes(self, places: Container[int]) -> list[int]:
+        """As Memories.count_changes() has it."""
+        return self._memories.count_changes(places)
 
     def encoded(self, leaves: list[bytes]) -> bytes:
         """The record with these leaves."""

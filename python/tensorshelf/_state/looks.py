@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tensorshelf._state.memories import Counted
+
 
 class Changed(Exception):
     """The state has another form than it had."""
@@ -15,6 +17,7 @@ class Found(NamedTuple):
     moving: list[Any]  # tensors that objects gave as their states
     staying: list[Any]  # torch tensors that are to lie where they did
     places: list[int]  # where those without dimensions lie: no two of them in one
+    counted: Counted  # of those that stay, whose changes are counted
 
 
 Look = Callable[[Any, Found], None]  # at a value; appends what is found in it. Raises Changed
