@@ -185,8 +185,8 @@ TEST_CASE("O_DIRECT refused at the flag, the read or the write: buffered, and sa
 }
 
 TEST_CASE("O_DIRECT is tried on the page that the first write is for, and on no other") {
-  enum class By { write, word, growth };
-  const By by = GENERATE(By::write, By::word, By::growth);
+  enum class By { write, word, growth, lent, lent_of_odd_size };
+  const By by = GENERATE(By::write, By::word, By::growth, By::lent, By::lent_of_odd_size);
   CAPTURE(static_cast<int>(by));
   const Folder folder;
   const auto file = folder.create();
@@ -208,6 +208,10 @@ TEST_CASE("O_DIRECT is tried on the page that the first write is for, and on no 
   if (by == By::write) medium->write(2 * kPageBytes, Bytes(kPageBytes), 0);
   if (by == By::word) medium->store_word(2 * kPageBytes + 8, 1);
   if (by == By::growth) medium->reserve(2 * before.size());
+  const PageMemory lent(kPageBytes);
+  if (by == By::lent) medium->write_lent(2 * kPageBytes, lent.bytes(), 0);
+  if (by == By::lent_of_odd_size) medium->write_lent(2 * kPageBytes, lent.bytes().first(100), 0);
+  medium->await_lent(lent.bytes());
   medium->write(kPageBytes, Bytes(kPageBytes), 0);
   REQUIRE(places == std::vector<std::uint64_t>{2 * kPageBytes});
 }

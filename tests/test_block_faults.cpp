@@ -83,10 +83,24 @@ TEST_CASE("a failed completion is thrown, with its errno, and again") {
   REQUIRE(code_of([&] { rig.medium->wait(Ticket{1, 0}); }) == Errc::io);
   REQUIRE(code_of([&] { rig.medium->barrier(); }) == Errc::io);
   REQUIRE(code_of([&] { rig.medium->write(0, Bytes(8), 0); }) == Errc::io);
+  const PageMemory lent(kPageBytes);
+  REQUIRE(code_of([&] { rig.medium->write_lent(0, lent.bytes(), 0); }) == Errc::io);
   REQUIRE(code_of([&] { rig.medium->store_word(0, 1); }) == Errc::io);
   REQUIRE(code_of([&] { rig.medium->reserve(2 * kSize); }) == Errc::io);
   REQUIRE(rig.tap->syncs == syncs);
   REQUIRE_NOTHROW(read_back(*rig.medium, 0, kSize));  // what is there stays readable
+}
+
+TEST_CASE("who lends and finds no buffer is told of the write that failed meanwhile") {
+  const Alarm alarm;
+  Rig rig(true, 1);
+  rig.tap->complete = [](unsigned n, std::int64_t real) { return n == 0 ? -EIO : real; };
+  const PageMemory one(MiB);
+  const PageMemory other(MiB);
+  rig.medium->write_lent(0, one.bytes(), 0);
+  CHECK(code_of([&] { rig.medium->write_lent(MiB, other.bytes(), 0); }) == Errc::io);
+  rig.medium->await_lent(one.bytes());
+  rig.medium->await_lent(other.bytes());
 }
 
 TEST_CASE("after a failure nothing more reaches the device") {

@@ -135,6 +135,7 @@ TEST_CASE_METHOD(Fixture, "512 MiB of idle buffers are kept, and no more, of the
   CHECK(fake::cuda().calls["cudaHostRegister"] == 34 + 3);
   pool.give(pool.take(0, {.pieces = 5, .piece_bytes = 128 * kChunkBytes}));  // more than all
   CHECK(fake::cuda().buffers == 3 + 8);
+  CHECK(pool.take(1, {})->device == 1);  // those that are idle are of another
   CHECK(pool.take(0, {})->ring == PieceRing{});
   CHECK(pool.take(0, other)->ring == other);
 }

@@ -1,6 +1,6 @@
 // What comes from a device to a block medium moves once: the drive writes it from the page-locked
 // piece that the device put it in. On a runtime of host memory, and a drive that takes its bytes as
-// late as it may, the newest write first.
+// late as it may, the newest write first or the oldest.
 #include <tensorshelf/pipeline.hpp>
 
 #include <algorithm>
@@ -27,6 +27,7 @@ struct Drive {
   unsigned under_way = 0;
   unsigned fail_at = 0;  // the n-th write that ends, from 1
   unsigned ended = 0;
+  bool oldest_first = false;
 };
 
 class LateBackend final : public ForwardingBackend {
@@ -50,12 +51,13 @@ class LateBackend final : public ForwardingBackend {
   std::optional<DeviceCompletion> complete(bool block) override {
     if (!block) return {};
     const std::lock_guard lock(mutex_);
-    const Begun last = std::move(begun_.back());
-    begun_.pop_back();
+    const auto next = drive_.oldest_first ? begun_.begin() : std::prev(begun_.end());
+    const Begun ending = std::move(*next);
+    begun_.erase(next);
     --drive_.under_way;
-    if (!same(last.write.bytes, last.bytes)) ++drive_.changed;
-    if (++drive_.ended == drive_.fail_at) return DeviceCompletion{last.write.buffer, -EIO};
-    return DeviceCompletion{last.write.buffer, write_now(last.write.at, last.write.bytes)};
+    if (!same(ending.write.bytes, ending.bytes)) ++drive_.changed;
+    if (++drive_.ended == drive_.fail_at) return DeviceCompletion{ending.write.buffer, -EIO};
+    return DeviceCompletion{ending.write.buffer, write_now(ending.write.at, ending.write.bytes)};
   }
 
  private:
@@ -115,7 +117,8 @@ struct OnDrive {
 TEST_CASE("from a device a drive writes what the device put there, piece by piece") {
   const unsigned pieces = GENERATE(0U, 1U, 2U, 3U);
   const std::uint64_t piece_bytes = GENERATE(std::uint64_t{0}, kChunkBytes);
-  CAPTURE(pieces, piece_bytes);
+  const bool oldest_first = GENERATE(false, true);
+  CAPTURE(pieces, piece_bytes, oldest_first);
   OnDrive on;
   {
     Pipeline pipeline(*on.shelf, {.workers = 2,
@@ -126,7 +129,7 @@ TEST_CASE("from a device a drive writes what the device put there, piece by piec
     for (int step = 2; step < 4; ++step) {
       for (int i = 0; i < 2; ++i)
         std::ranges::copy(pattern(kSize, 10 * step + i), on.memory[i].begin());
-      on.drive = {};
+      on.drive = {.oldest_first = oldest_first};
       pipeline.save(plan, step).value().wait_durable();
       CHECK(on.drive.lent == 18);  // all but the last 13 bytes of each
       CHECK(on.drive.others == 0);
@@ -163,9 +166,25 @@ TEST_CASE("what lies in no whole pages, or is as it was, is not lent") {
   CHECK(on.has(0, expected));
 }
 
+TEST_CASE("what is lent to a tensor that is made just now is awaited as well") {
+  OnDrive on;
+  on.drive.oldest_first = GENERATE(false, true);
+  const std::array shape = {static_cast<std::int64_t>(kSize)};
+  Assignment made = on.shelf->create_with("new", DType::uint8, shape);
+  const PageMemory piece(kChunkBytes);
+  for (std::uint64_t chunk = 0; chunk < 9; ++chunk) {
+    std::ranges::fill(piece.bytes(), static_cast<std::byte>(chunk + 1));
+    made.write_lent(piece.bytes(), chunk * kChunkBytes);
+    made.await_lent(piece.bytes());
+  }
+  CHECK(on.drive.under_way == 0);
+  CHECK(on.drive.changed == 0);
+}
+
 TEST_CASE("whatever fails, no piece is on its way to the drive any more") {
   const bool of_drive = GENERATE(false, true);
   OnDrive on;
+  on.drive.oldest_first = GENERATE(false, true);
   Pipeline pipeline(*on.shelf, {.device_pieces = 3, .device_piece_bytes = kChunkBytes});
   const auto plan = on.plan();
   if (of_drive) {
@@ -194,6 +213,8 @@ TEST_CASE("pieces that no ring can have are refused") {
   OnDrive on;
   for (const PipelineOptions& options :
        {PipelineOptions{.device_pieces = 65}, PipelineOptions{.device_piece_bytes = 1000},
+        PipelineOptions{.device_piece_bytes = kPageBytes},
+        PipelineOptions{.device_piece_bytes = kChunkBytes + kPageBytes},
         PipelineOptions{.device_piece_bytes = std::uint64_t{2} << 30}}) {
     const auto error = error_of([&] { const Pipeline pipeline(*on.shelf, options); });
     REQUIRE(error);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "feed/device_copy.hpp"
+#include "feed/device_source.hpp"
 #include "media/memory/medium.hpp"
 
 using namespace tensorshelf;
@@ -246,6 +246,40 @@ TEST_CASE("a failure anywhere leaves when nothing is under way any more") {
       CHECK(consumed == (where == "consume" ? at : whole));
     }
   }
+}
+
+TEST_CASE("a ring has as many pieces, as large, as were asked for") {
+  struct Row {
+    bool lent;
+    unsigned pieces;
+    std::uint64_t piece_bytes;
+    PieceRing ring;
+  };
+  const std::uint64_t usual = 8 * kChunkBytes;
+  const Row row = GENERATE_COPY(  //
+      Row{false, 0, 0, {2, usual}}, Row{true, 0, 0, {4, usual}}, Row{true, 1, 0, {1, usual}},
+      Row{true, 20, 0, {20, usual}}, Row{false, 3, 0, {3, usual}},
+      Row{true, 0, kChunkBytes, {4, kChunkBytes}}, Row{false, 1, kChunkBytes, {1, kChunkBytes}});
+  CAPTURE(row.lent, row.pieces, row.piece_bytes);
+  CHECK((ring_for(row.lent, row.pieces, row.piece_bytes) == row.ring));
+}
+
+TEST_CASE("a limit on the rate is told each byte once") {
+  auto medium = make_memory_medium(64 * kChunkBytes, 256 * kChunkBytes);
+  Shelf::format(*medium);
+  Shelf shelf = Shelf::open(std::move(medium));
+  const std::vector<std::byte> memory = pattern(3 * kBuffer + 17);
+  const std::int64_t shape[] = {static_cast<std::int64_t>(memory.size())};
+  TensorRef tensor = shelf.create("x", DType::uint8, shape);
+  Assignment assignment = tensor.assign();
+  FakeDevice device(memory);
+  std::vector<std::uint64_t> told;
+  assign_in_pieces(assignment, device, {memory.size(), 0}, [&](std::uint64_t bytes) {
+    told.push_back(bytes);
+    device.consumed();
+  });
+  assignment.done();
+  CHECK(told == std::vector<std::uint64_t>{kBuffer, kBuffer, kBuffer, 17});
 }
 
 TEST_CASE("into a tensor: whole, in part, and a failure in the middle") {

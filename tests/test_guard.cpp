@@ -471,8 +471,9 @@ TEST_CASE("what is lent is lent to the mirror, too, and awaited of both") {
   };
   std::array<std::vector<std::uint64_t>, 2> lent;
   GuardedMedium media(std::make_unique<Borrower>(lent[0]));
-  media.attach(1, std::make_unique<Borrower>(lent[1]));
-  media.mirror(0, 1, kPageBytes);
+  const unsigned index = GENERATE(1U, kMaxMedia - 1);  // none between the two
+  media.attach(index, std::make_unique<Borrower>(lent[1]));
+  media.mirror(0, index, kPageBytes);
   const std::vector<std::byte> page(kPageBytes, std::byte{7});
   const Ticket ticket = media.write_lent(kPageBytes, page, 9);
   CHECK(ticket.checksum == media.write(4 * kPageBytes, page, 9).checksum);
@@ -487,6 +488,16 @@ TEST_CASE("what is lent is lent to the mirror, too, and awaited of both") {
   CHECK(testing::code_of([&] { media.write_lent(3 * kPageBytes, page, 0); }) == Errc::io);
   CHECK(testing::code_of([&] { media.write_lent(0, page, 0); }) == Errc::failed);
   media.await_lent(page);  // throws nothing
+}
+TEST_CASE("who waits for a write waits for the medium's own, whatever its mirror counts") {
+  Two two;
+  two.media.mirror(0, 1, 0);
+  two.first.sequence = 1000;  // the mirror came late
+  two.media.write(kPageBytes, two.page, 0);
+  std::uint64_t waited = 0;
+  two.first.in_wait_for = [&](std::uint64_t sequence) { waited = sequence; };
+  two.media.wait({});
+  CHECK(waited == 1010);
 }
 TEST_CASE("no more room than the mirror has") {
   Two two;

@@ -52,7 +52,10 @@ TEST_CASE("options that cannot be are refused") {
   CHECK(refused({.nice = 20}));
   CHECK(refused({.cpus = {-1}}));
   CHECK(refused({.cpus = {0, CPU_SETSIZE}}));
-  Pipeline pipeline(fed.shelf, {.workers = 64, .nice = 19});  // the most of each
+  Pipeline pipeline(fed.shelf, {.workers = 64,
+                                .nice = 19,
+                                .device_pieces = 64,
+                                .device_piece_bytes = 1ULL << 30});  // the most of each
   CHECK(code_of([&] { pipeline.save(fed.plan(), ~0ULL); }) == Errc::bad_argument);
 }
 

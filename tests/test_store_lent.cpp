@@ -49,7 +49,7 @@ TEST_CASE(
   assignment.await_lent(memory.bytes());
   shelf.reset();
   assignment.await_lent(memory.bytes());
-  Shelf again = Shelf::open(folder.file(), {.mode = Mode::read, .tier = "block"});
+  Shelf again = Shelf::open(folder.file(), {.mode = Mode::update, .tier = "block"});
   Bytes found(kSize);
   again.find("x")->read(found);
   CHECK(same(found, first));

@@ -34,6 +34,10 @@ def test_resuming_again_goes_back_to_what_was_saved_last(reopen: OpenShelf) -> N
 KINDS = [
     ("int64", "uint8", 300, False),
     ("int64", "uint8", -1, False),
+    ("int64", "uint64", -1, False),
+    ("int32", "uint32", -7, False),
+    ("uint8", "uint16", 7, True),
+    ("uint8", "uint64", 7, True),
     ("int64", "int32", 1 << 40, False),
     ("int64", "int32", -7, True),
     ("uint8", "int8", 200, False),
@@ -143,6 +147,12 @@ def test_what_takes_no_state_is_refused_wherever_it_lies(shelf: ts.Shelf) -> Non
 
 SCHEDULES = {
     "LambdaLR": (lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 1 / (n + 1)), True),
+    "CyclicLR": (
+        lambda o: torch.optim.lr_scheduler.CyclicLR(
+            o, 0.01, [group["lr"] for group in o.param_groups], cycle_momentum=False
+        ),
+        True,
+    ),
     "CosineAnnealingLR": (lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 10), True),
     "ReduceLROnPlateau": (
         lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(
