@@ -274,7 +274,7 @@ TEST_CASE("a limit on the rate is told each byte once") {
   Assignment assignment = tensor.assign();
   FakeDevice device(memory);
   std::vector<std::uint64_t> told;
-  assign_in_pieces(assignment, device, {memory.size(), 0}, [&](std::uint64_t bytes) {
+  assign_in_pieces(assignment, device, memory.size(), 0, [&](std::uint64_t bytes) {
     told.push_back(bytes);
     device.consumed();
   });

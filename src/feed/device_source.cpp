@@ -1,4 +1,5 @@
-// The public functions of cuda.hpp, over whichever DeviceCopy this build has.
+// Copies from a device (cuda.hpp), by whichever DeviceCopy this build has: into a tensor or an
+// assignment, and into host memory.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -24,12 +25,12 @@ PieceRing ring_for(bool takes_lent, unsigned pieces, std::uint64_t piece_bytes) 
   return ring;
 }
 
-void assign_in_pieces(Assignment& assignment, DeviceCopy& copy, const CopyPlan& plan,
-                      const std::function<void(std::uint64_t)>& copied) {
+void assign_in_pieces(Assignment& assignment, DeviceCopy& copy, std::uint64_t size_bytes,
+                      std::uint64_t offset, const std::function<void(std::uint64_t)>& copied) {
   copy_in_pieces(
-      copy, plan,
+      copy, {size_bytes, offset},
       [&](std::span<const std::byte> bytes, std::uint64_t from) {
-        assignment.write_lent(bytes, plan.offset + from);
+        assignment.write_lent(bytes, offset + from);
         if (copied) copied(bytes.size());
       },
       [&](std::span<const std::byte> bytes) { assignment.await_lent(bytes); });
@@ -53,7 +54,7 @@ void write_from_device(TensorRef& tensor, const DeviceBytes& source, std::uint64
 void write_from_device(Assignment& assignment, const DeviceBytes& source, std::uint64_t offset) {
   if (source.size_bytes == 0) return assignment.write({}, offset);
   const auto copy = make_cuda_copy(source, nullptr, ring_for(assignment.takes_lent()));
-  assign_in_pieces(assignment, *copy, {source.size_bytes, offset});
+  assign_in_pieces(assignment, *copy, source.size_bytes, offset);
 }
 
 void copy_from_device(std::span<std::byte> target, const DeviceBytes& source) {

@@ -15,9 +15,9 @@ class Assignment;
 // one is hashed, the medium has the others.
 PieceRing ring_for(bool takes_lent, unsigned pieces = 0, std::uint64_t piece_bytes = 0);
 
-// `copied` is told how many bytes were assigned, piece by piece. All pieces are back when it
-// returns or throws.
-void assign_in_pieces(Assignment& assignment, DeviceCopy& copy, const CopyPlan& plan,
-                      const std::function<void(std::uint64_t)>& copied = {});
+// The whole source, to byte `offset` of the tensor on. `copied` is told how many bytes were
+// assigned, piece by piece. All pieces are back when it returns or throws.
+void assign_in_pieces(Assignment& assignment, DeviceCopy& copy, std::uint64_t size_bytes,
+                      std::uint64_t offset, const std::function<void(std::uint64_t)>& copied = {});
 
 }  // namespace tensorshelf

@@ -36,7 +36,7 @@ void copy_from_device(const Source& source, const DeviceBytes& bytes, const Save
   const PieceRing ring =
       ring_for(assignment.takes_lent(), options.device_pieces, options.device_piece_bytes);
   const auto copy = make_cuda_copy(bytes, save.moment.mark_of(bytes), ring);
-  assign_in_pieces(assignment, *copy, {.size_bytes = bytes.size_bytes},
+  assign_in_pieces(assignment, *copy, bytes.size_bytes, 0,
                    [&](std::uint64_t size_bytes) { pace.copied(size_bytes); });
   assignment.done();
 }
