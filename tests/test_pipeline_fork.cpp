@@ -38,6 +38,7 @@ TEST_CASE("a forked child waits for no save of its parent's, and ends") {
     good = good && forked([&] { static_cast<void>(ticket.times()); });
     good = good && forked([&] { static_cast<void>(ticket.copies()); });
     good = good && forked([&] { pipeline->save(plan, 3); });
+    pipeline->drain();
     pipeline->close();
     pipeline.reset();
     ::_exit(good ? 0 : 1);

@@ -16,8 +16,9 @@
 // Thread-safety: any thread; calls at once use buffers of their own. The calling thread's current
 // device is the same afterwards, unless this process does not use that one: to make it current
 // would begin to.
-// Memory: 16 MiB of page-locked host memory for each call under way. It is kept for later calls: at
-// most 256 MiB of it, for 16 calls, lie idle in a process. A forked child has none of it.
+// Memory: 16 MiB of page-locked host memory for each call under way, 32 MiB for one that writes to
+// block media. At most 512 MiB of it are kept idle in a process, for later calls. A forked child
+// has none of it.
 // Errors: Errc::unsupported; Errc::bad_argument for an address that is not CUDA's; Errc::io where
 // CUDA fails; and all that TensorRef::write or read throws. No copy is under way then; the memory
 // that was to be filled holds some of the value.

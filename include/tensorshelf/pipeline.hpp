@@ -10,8 +10,8 @@
 //       ticket = pipeline.save(plan, step);       // returns when the eager sources may change
 //     }
 //
-// Two waits, and no third: when a ticket is staged its sources may change; when it is durable a
-// crash gives this version or a later one.
+// A ticket has two moments. When it is staged its sources may change; when it is durable a crash
+// gives this version or a later one (a save with an id is prepared then, and not durable).
 //
 // One moment (I9): an eager source is saved as it is when save() is called; so is a lazy one, which
 // is copied afterwards, while nobody may change it. A lazy one that changed all the same abandons
@@ -47,8 +47,10 @@
 //     save(), within an assignment   would wait for itself: Errc::unsupported
 //
 // Thread-safety: any thread may call anything; saves come one after the other.
-// Errors: save() throws what makes it impossible, and why a save before it failed, where nobody has
-// heard that; close() throws the latter, too. The shelf tells of the medium's own failures as well.
+// Errors: save(), drain() and close() throw why a save before failed, where nobody has heard that;
+// save() also what makes it impossible. The shelf tells of the medium's own failures as well. In a
+// forked child save() and each call of a ticket throw Errc::forked; drain() and close() return at
+// once.
 #pragma once
 
 #include <chrono>
@@ -112,16 +114,16 @@ enum class OnBusy {
 };
 
 struct PipelineOptions {
-  unsigned workers = 1;  // that copy sources, each one at a time, and compare: a single one in the
-                         // plan's order, several the largest first. A large source in host memory
-                         // is copied by several threads besides: OpenOptions::threads
+  unsigned workers = 1;  // 1 to 64, that copy sources, each one at a time, and compare: a single
+                         // one in the plan's order, several the largest first. A large source in
+                         // host memory is copied by several threads besides: OpenOptions::threads
   OnBusy on_busy = OnBusy::wait;
-  std::uint64_t check_one_in = 16;     // of the chunks that were copied; 1: all, 0: none
+  std::uint64_t check_one_in = 16;     // of the chunks of lazy sources; 1: all, 0: none
   std::uint64_t bytes_per_second = 0;  // of lazy copies, while nobody waits for them; 0: no limit
   // Of the threads that copy lazy sources. save() copies eager ones by threads that are as its
   // caller is: it waits for them.
-  std::vector<int> cpus = {};  // that they keep to; empty: all
-  int nice = 0;                // 0 to 19, and no less than the process has; 0: as that
+  std::vector<int> cpus = {};  // that they keep to, of the calling thread's; empty: all
+  int nice = 0;                // 0 to 19, and no less than the calling thread has; 0: as that
   // The page-locked buffers through which a source on a device comes to the thread that copies it.
   // While one piece is hashed the next arrives; on block media the device writes from them, and
   // those beyond two are on their way there. 1 piece: no two of these at a time. A thread's pieces
@@ -184,7 +186,7 @@ struct PipelineStats {
 
 // Destroying it waits for what is being staged. Where that fails and nobody has heard it, the
 // shelf's next call, or its close(), throws why. Within an assignment of the same thread it would
-// wait for ever; close() refuses that. A forked child may only close or destroy it, which does
+// wait for ever; close() refuses that. To close, drain or destroy it in a forked child does
 // nothing.
 class Pipeline {
  public:
@@ -196,7 +198,10 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   // No ticket where it was skipped. Where it throws there is no save, and what was copied is
-  // discarded. Errc::bad_argument for tensors of another shelf.
+  // discarded. Errc::bad_argument for tensors of another shelf, or a step that cannot be stored;
+  // Errc::gone where the tensor of an eager source was erased; Errc::transaction within an open
+  // transaction; Errc::unsupported within an assignment; Errc::closed once this or the shelf is
+  // closed.
   //
   // With an id (Shelf::prepare()) it is prepared, and not committed: for those that agree with
   // others first. It may be staged while the one before is still undecided, and then waits for that
@@ -209,6 +214,7 @@ class Pipeline {
 
   // Returns when what was begun is on its way to the medium, or has failed, which it throws where
   // nobody has heard it. What is assigned otherwise from then on is in no such version.
+  // Errc::unsupported within an assignment of the same thread, for which it would wait.
   void drain();
   // The same, for so long at most; false where that was too short.
   [[nodiscard]] bool drain_for(std::chrono::nanoseconds time);

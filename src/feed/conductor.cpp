@@ -52,14 +52,14 @@ void check_options(const PipelineOptions& options) {
   const int own = ::getpriority(PRIO_PROCESS, 0);
   if (options.nice > 0 && options.nice < own) {
     throw Error(Errc::bad_argument,
-                fmt::format("nice={} is less than the {} of this process", options.nice, own),
-                fmt::format("use {} to 19, or 0 for as nice as the process is", own));
+                fmt::format("nice={} is less than the {} of this thread", options.nice, own),
+                fmt::format("use {} to 19, or 0 for as nice as the thread is", own));
   }
   cpu_set_t mine;
   const bool known = ::sched_getaffinity(0, sizeof mine, &mine) == 0;
   for (const int cpu : options.cpus) {
     if (cpu >= 0 && cpu < CPU_SETSIZE && (!known || CPU_ISSET(cpu, &mine))) continue;
-    throw Error(Errc::bad_argument, fmt::format("cpu {} is none that this process may use", cpu),
+    throw Error(Errc::bad_argument, fmt::format("cpu {} is none that this thread may use", cpu),
                 "taskset -p PID, and /proc/PID/status, list those");
   }
 }
@@ -262,7 +262,8 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
 }
 
 void Pipeline::Conductor::compare(Save& save) {
-  const Source* changed = save.moment.changed(*store_, options_.check_one_in, options_.workers);
+  const Source* changed =
+      save.moment.first_changed(*store_, options_.check_one_in, options_.workers);
   if (changed == nullptr || planted(Bug::feed_torn_committed)) return;
   ++torn_;
   throw Error(
@@ -275,7 +276,7 @@ void Pipeline::Conductor::compare(Save& save) {
 }
 
 // Nothing is frozen behind what waits for a decision. Who closes waits for none.
-void Pipeline::Conductor::prepare(Save& save, bool& ended) {
+void Pipeline::Conductor::prepare(Save& save, bool& turn_ended) {
   const bool decided = planted(Bug::feed_decision_not_awaited) || store_->decisions().await([this] {
     const std::lock_guard lock(mutex_);
     return closed_;
@@ -285,11 +286,11 @@ void Pipeline::Conductor::prepare(Save& save, bool& ended) {
                 "the pipeline was closed while a save waited for the decision on the one before",
                 "resolve() what is prepared, then close the pipeline.");
   }
-  save.prepared(store_->prepare_save(save.step, *save.id, ended));
+  save.prepared(store_->prepare_save(save.step, *save.id, turn_ended));
 }
 
 void Pipeline::Conductor::conduct(Save& save) {
-  bool ended = false;
+  bool turn_ended = false;
   try {
     if (planted(Bug::feed_staged_early)) save.staged();
     copy_lazy(save);  // into the open attempt alone, which is dropped where anything fails (I13)
@@ -301,12 +302,12 @@ void Pipeline::Conductor::conduct(Save& save) {
     save.staged();  // from here on no source is looked at
     check_name(file_);
     store_->check_media();
-    if (save.id && !planted(Bug::feed_prepared_committed)) return prepare(save, ended);
+    if (save.id && !planted(Bug::feed_prepared_committed)) return prepare(save, turn_ended);
     const auto step = planted(Bug::feed_step_left_out) ? std::nullopt : save.step;
-    save.launched(store_->launch_save(step, ended));
+    save.launched(store_->launch_save(step, turn_ended));
   } catch (...) {
     save.blame(std::current_exception());  // before the turn is free: who takes it is to hear of it
-    if (!ended) give_turn_back();
+    if (!turn_ended) give_turn_back();
     save.queued.reset();  // a ticket may live for long
     save.moment.let_go();
     save.failed();

@@ -55,7 +55,7 @@ class Pipeline::Conductor {
   void conduct(Save& save);
   void copy_lazy(Save& save);
   void compare(Save& save);
-  void prepare(Save& save, bool& ended);
+  void prepare(Save& save, bool& turn_ended);
 
   const std::shared_ptr<Store> store_;
   const std::weak_ptr<const ShelfFile> file_;
@@ -69,7 +69,7 @@ class Pipeline::Conductor {
   std::condition_variable changed_;
   std::shared_ptr<Save> next_;    // begun, and not taken yet
   std::shared_ptr<Save> newest_;  // that was begun
-  bool staging_ = false;          // from begin() to the launch
+  bool staging_ = false;          // from hand_over() until the save is launched, or has failed
   bool closed_ = false;
   std::once_flag joined_;
   std::thread thread_;  // last: it uses the others

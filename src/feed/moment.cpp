@@ -13,17 +13,18 @@
 namespace tensorshelf {
 namespace {
 
-// Chunks that pay for starting a thread. Those of a device have one buffer, and one event.
+// Chunks in each part of the comparison: enough to pay for a thread's start. A device copies them
+// into one buffer of 8 MiB.
 constexpr std::size_t kTogether = 8;
 
-struct Stretch {
+struct ChunkBytes {
   std::uint64_t at;
   std::uint64_t size;
 };
 
 StoredTensor& tensor_of(const Source& source) { return *FeedAccess::tensor(source.target); }
 
-Stretch stretch_of(const Source& source, std::uint64_t chunk) {
+ChunkBytes bytes_of(const Source& source, std::uint64_t chunk) {
   const std::uint64_t at = chunk * kChunkBytes;
   return {at, std::min(kChunkBytes, tensor_of(source).layout.size_bytes - at)};
 }
@@ -67,17 +68,17 @@ std::uint64_t Moment::probe(std::size_t source) const {
 }
 
 // Whether the chunk that was copied is as it is where it came from.
-bool Moment::has_staged(Store& store, const Chunk& chunk) const {
+bool Moment::is_as_copied(Store& store, const Chunk& chunk) const {
   const Source& source = *chunk.source;
   StoredTensor& tensor = tensor_of(source);
-  const Stretch stretch = stretch_of(source, chunk.number);
+  const ChunkBytes part = bytes_of(source, chunk.number);
   if (const auto* bytes = std::get_if<std::span<const std::byte>>(&source.bytes)) {
-    return store.has_staged(tensor, chunk.number, bytes->subspan(stretch.at, stretch.size));
+    return store.has_staged(tensor, chunk.number, bytes->subspan(part.at, part.size));
   }
   const auto& device = std::get<DeviceBytes>(source.bytes);
   const auto copy = make_cuda_copy(device, mark_of(device));
   bool same = true;
-  copy_in_pieces(*copy, {.size_bytes = stretch.size, .offset = stretch.at, .from = stretch.at},
+  copy_in_pieces(*copy, {.size_bytes = part.size, .offset = part.at, .from = part.at},
                  [&](std::span<const std::byte> piece, std::uint64_t) {
                    same = store.has_staged(tensor, chunk.number, piece);
                  });
@@ -89,9 +90,9 @@ std::unique_ptr<DeviceBatch> Moment::copied_together(std::span<const Chunk> chun
   for (const Chunk& chunk : chunks) {
     const auto* device = std::get_if<DeviceBytes>(&chunk.source->bytes);
     if (device == nullptr || !device->axes.empty()) break;
-    const Stretch stretch = stretch_of(*chunk.source, chunk.number);
-    places.push_back({.data = static_cast<const std::byte*>(device->data) + stretch.at,
-                      .size_bytes = stretch.size,
+    const ChunkBytes part = bytes_of(*chunk.source, chunk.number);
+    places.push_back({.data = static_cast<const std::byte*>(device->data) + part.at,
+                      .size_bytes = part.size,
                       .stream = device->stream,
                       .device = device->device});
   }
@@ -102,7 +103,7 @@ std::unique_ptr<DeviceBatch> Moment::copied_together(std::span<const Chunk> chun
 void Moment::compare(Store& store, std::span<Chunk> chunks) const {
   while (!chunks.empty()) {
     const auto batch = copied_together(chunks);
-    if (batch == nullptr) chunks.front().same = has_staged(store, chunks.front());
+    if (batch == nullptr) chunks.front().same = is_as_copied(store, chunks.front());
     const std::size_t count = batch ? batch->count() : 0;
     for (std::size_t i = 0; i < count; ++i) {
       Chunk& chunk = chunks[i];
@@ -135,7 +136,7 @@ std::vector<Moment::Chunk> Moment::chosen(std::uint64_t one_in) const {
   return chosen;
 }
 
-const Source* Moment::changed(Store& store, std::uint64_t one_in, unsigned threads) const {
+const Source* Moment::first_changed(Store& store, std::uint64_t one_in, unsigned threads) const {
   if (const Source* source = changed_line()) return source;
   if (one_in == 0 || planted(Bug::feed_chunks_not_compared)) return nullptr;
   std::vector<Chunk> chunks = chosen(one_in);

@@ -28,12 +28,13 @@ class Moment {
   // Behind which a lazy source is copied.
   const DeviceMark* mark_of(const DeviceBytes& source) const;
 
-  void let_go() noexcept { lines_.clear(); }  // of what a device has to copy; there is no changed()
-  void take_lines();  // once, before changed(): waits for what a device is to copy for that
+  // Gives the lines' buffers back. first_changed() may not be called afterwards.
+  void let_go() noexcept { lines_.clear(); }
+  void take_lines();  // once, before first_changed(): waits for what a device is to copy for that
 
   // The first that has changed, when all are copied. One of so many chunks is compared; 0: none.
   // By as many threads as pay, of so many.
-  const Source* changed(Store& store, std::uint64_t one_in, unsigned threads) const;
+  const Source* first_changed(Store& store, std::uint64_t one_in, unsigned threads) const;
 
  private:
   std::uint64_t probe(std::size_t source) const;
@@ -45,8 +46,9 @@ class Moment {
   };
   std::vector<Chunk> chosen(std::uint64_t one_in) const;
   void compare(Store& store, std::span<Chunk> chunks) const;
-  bool has_staged(Store& store, const Chunk& chunk) const;
-  // Of as many of the first chunks as a device copies together; nothing where that is none.
+  bool is_as_copied(Store& store, const Chunk& chunk) const;
+  // As many of the first chunks as a device copies together; nullptr where the first is not one
+  // that it can.
   std::unique_ptr<DeviceBatch> copied_together(std::span<const Chunk> chunks) const;
 
   std::span<const Source> lazy_;

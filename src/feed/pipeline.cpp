@@ -107,17 +107,16 @@ std::optional<SaveTicket> Pipeline::save(std::shared_ptr<const SavePlan> plan,
 PipelineStats Pipeline::stats() const { return conductor_->stats(); }
 
 void Pipeline::drain() {
-  while (!drain_for(std::chrono::hours(1))) {
-  }
+  static_cast<void>(drain_for(std::chrono::nanoseconds::max()));  // 292 years
 }
 
 bool Pipeline::drain_for(std::chrono::nanoseconds time) {
-  return conductor_->in_child() ||
-         conductor_->drain_for(time);  // there is nothing of it in a child
+  if (conductor_->in_child()) return true;  // there is nothing of it here
+  return conductor_->drain_for(time);
 }
 
 void Pipeline::close() {
-  if (conductor_->in_child()) return;  // there is nothing of it here
+  if (conductor_->in_child()) return;
   conductor_->check_may_close();
   conductor_->close();
   conductor_->check_heard();

@@ -85,12 +85,12 @@ void Save::failed() noexcept {
 
 void Save::rest_until(Clock::time_point due) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, due, [this] { return waiting_ > 0; });
+  changed_.wait_until(lock, due, [this] { return hurried_ || waiting_ > 0; });
 }
 
 void Save::hurry() {
   const std::lock_guard lock(mutex_);
-  ++waiting_;
+  hurried_ = true;
   changed_.notify_all();
 }
 

@@ -35,14 +35,14 @@ struct Save {
        std::optional<std::uint64_t> at, std::optional<std::string> prepared_as,
        std::uint64_t round);
 
-  // Of the pipeline, in this order; in place of any blame(), and failed() when nothing of it is
-  // left.
+  // Called by the pipeline, in this order. Where a step fails: blame() in its place, then failed(),
+  // once nothing of the save is left in the shelf.
   void released();
   void copied(const CopyTimes& times);  // one source
   void copied();                        // all
   void staged();
   void launched(std::shared_future<Commit> on_its_way);
-  void prepared(Prepared as);  // in its place
+  void prepared(Prepared as);  // of a save with an id, in place of launched()
   void blame(std::exception_ptr why) noexcept;
   void failed() noexcept;
   // Returns at that time, or as soon as somebody waits.
@@ -87,7 +87,8 @@ struct Save {
   Stage stage_ = Stage::copying;
   SaveTimes times_;
   std::vector<CopyTimes> copies_;
-  unsigned waiting_ = 0;
+  unsigned waiting_ = 0;  // threads
+  bool hurried_ = false;
   std::exception_ptr error_;
   bool heard_ = false;
   std::shared_future<Commit> commit_;

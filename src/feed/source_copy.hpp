@@ -23,7 +23,7 @@ class Pace {
   void copied(std::uint64_t bytes) {
     if (!limited()) return;
     const double all = static_cast<double>(done_ += bytes);
-    constexpr double kLongest = 1e9;  // seconds; more nanoseconds than 9 times that cannot be said
+    constexpr double kLongest = 1e9;  // seconds; a duration of the clock holds 9.2e9 at most
     const std::chrono::duration<double> due(std::min(all / static_cast<double>(rate_), kLongest));
     save_.rest_until(begin_ + std::chrono::duration_cast<Save::Clock::duration>(due));
   }

@@ -25,8 +25,8 @@ class Strided {
   // Errc::bad_argument where the counts of the axes do not divide the bytes.
   Strided(std::uint64_t size_bytes, std::vector<DeviceAxis> axes);
 
-  // Calls visit(rows, place) for bytes [from, from + size_bytes), in their order, which have their
-  // place from 0 on.
+  // Calls visit(rows, place) for bytes [from, from + size_bytes) in their order; `place` is 0 at
+  // `from`.
   template <class Visit>
   void cut(std::uint64_t from, std::uint64_t size_bytes, Visit visit) const {
     for (std::uint64_t done = 0; done < size_bytes;) {

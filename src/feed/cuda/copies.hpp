@@ -24,9 +24,10 @@ std::unique_ptr<DeviceCopy> make_cuda_copy(const DeviceBytes& source,
                                            const PieceRing& ring = {});
 bool is_of_device_alone(const DeviceBytes& source);  // not managed or page-locked memory
 std::unique_ptr<DeviceFill> make_cuda_fill(const DeviceTarget& target);
-// Of as many of the first sources as can be copied together: what one device alone writes, by one
-// stream, and one buffer holds. Nothing where that is none. Behind the mark, and then nothing that
-// their stream is given later is behind the copies.
+// Queues copies of the first sources, up to one that is on another device or stream, is managed or
+// page-locked, or fits the 8 MiB of the buffer no more; nullptr where that is the very first. With
+// a mark they come behind it, and what their stream is given later does not wait for them; without
+// one it does.
 std::unique_ptr<DeviceBatch> make_cuda_batch(std::span<const DeviceBytes> sources,
                                              const DeviceMark* after = nullptr);
 

@@ -91,13 +91,14 @@ struct CopyLane {
   std::vector<cudaEvent_t> done;  // the last copy into, or out of, each buffer
 };
 
-// Bytes [from, from + size_bytes) of what lies at `data` in the way of `layout`, and host memory.
-// Which way they go is found from the addresses: managed and page-locked memory have devices, too.
+// Bytes [from, from + size_bytes) of a value with this layout.
 struct Stretch {
   const Strided& layout;
   std::uint64_t from = 0;
   std::uint64_t size_bytes = 0;
 };
+// Copies that stretch of the value at `data` to consecutive host memory, or from there. CUDA finds
+// by the addresses which way it goes: managed and page-locked memory have devices, too.
 void queue_to_host(CopyLane& lane, void* host, const void* data, const Stretch& stretch);
 void queue_to_device(CopyLane& lane, void* data, const void* host, const Stretch& stretch);
 

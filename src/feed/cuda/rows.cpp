@@ -28,7 +28,7 @@ void queue_rows(CopyLane& lane, Side<std::byte> to, Side<const std::byte> from, 
                                    cudaMemcpyDefault, lane.stream),
                  what, lane.device);
   }
-  // Too far from each other, one before the other, or one over the other.
+  // cudaMemcpy2D takes no pitch above kMostPitch, below the width of a row, or below 0.
   for (std::uint64_t i = 0; i < rows.count; ++i) {
     const auto row = static_cast<std::int64_t>(i);
     check(cudaMemcpyAsync(to.at + row * to.pitch, from.at + row * from.pitch, rows.row_bytes,
