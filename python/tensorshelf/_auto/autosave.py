@@ -16,7 +16,7 @@ from tensorshelf._auto.ending import note_besides
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
 from tensorshelf._auto.gates import Gates, unsaved_parameters
-from tensorshelf._auto.gradients import Accumulation, in_the_middle, refuse_in_backward
+from tensorshelf._auto.gradients import Accumulation, error_in_the_middle, refuse_in_backward
 from tensorshelf._auto.interval import Interval
 from tensorshelf._auto.notices import Notices
 from tensorshelf._auto.options import AutosaveOptions
@@ -166,7 +166,7 @@ class Autosave:
             self._tell(error)
             return None
         due = force or self._is_due(number)
-        if self._accumulation is not None and self._accumulation.begin() and due:
+        if self._accumulation is not None and self._accumulation.step_is_in_the_middle() and due:
             self._leave_out(number)
             due = False
         self._measured(number, metric, due)
@@ -373,7 +373,7 @@ class Autosave:
 
     def _leave_out(self, number: int) -> None:
         try:
-            self._commits.left_out(number, in_the_middle(number))
+            self._commits.left_out(number, error_in_the_middle(number))
         except ShelfError as error:  # nothing is decided any more
             self._tell(error)
             return

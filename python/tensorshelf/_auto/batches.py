@@ -42,8 +42,8 @@ class Batches:
             )
         self.loader = loader
         self._by_sampler = by_sampler
-        self._own = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
-        self._goes_on_by_itself = self._own  # where it was resumed
+        self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+        self._goes_on_by_itself = self._has_state  # where it was resumed
         # Now: some samplers change what they say of it as they go.
         self._form = loader_facts.form_of(loader)
         self._length = loader_facts.length_of(loader)  # of this epoch
@@ -56,8 +56,8 @@ class Batches:
         self._left_out = 0  # batches that come next, of this iteration or later ones
         self._loop: int | None = None  # the epoch that the caller's loop is in, by its count
         self._saved_loop: int | None = None
-        self._loads = 0  # so often was another place gone to
-        self.began_anew = False  # an epoch, since the last of those
+        self._loads = 0  # how often it was moved to another place
+        self.began_anew = False  # whether an epoch was begun since it was moved last
         self._over = False  # the epoch: nothing comes any more
         self._skipped = 0  # of this epoch's batches that count as given
         self._had_workers = False  # when this epoch began: those that the loader keeps
@@ -200,7 +200,7 @@ class Batches:
         state["loop"], state["left_out"] = self._saved_loop, self._left_out
         state["form"], state["over"], state["skipped"] = self._form, self._over, self._skipped
         state["had_workers"] = self._had_workers
-        if self._own:
+        if self._has_state:
             state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
         return state
 
@@ -246,7 +246,7 @@ class Batches:
         """
         self._loads += 1
         self.began_anew, self._resumed, self._over = False, False, False
-        self._goes_on_by_itself = self._own
+        self._goes_on_by_itself = self._has_state
         self.given = self.epoch = self._left_out = self._skipped = 0
         self._had_workers = False
         self._before = self._saved_loop = None
@@ -258,7 +258,7 @@ class Batches:
 
     def _is_own(self, state: dict[str, Any]) -> bool:
         """Whether the loader has a state of its own there: another may have been saved, without."""
-        return self._own and "loader" in state
+        return self._has_state and "loader" in state
 
     def _check_generators(self, state: dict[str, Any]) -> None:
         own = self._generators()

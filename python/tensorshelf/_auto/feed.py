@@ -57,9 +57,8 @@ class Shelf(Protocol):
 
 
 def _workers(cpus: Collection[int]) -> int:
-    """One, which copies as fast as memory is on two cores; where a program uses a CUDA device,
-    whose bus carries more than one thread copies, half of the cores, or one for each of ``cpus``,
-    but no more than 8.
+    """1 where no CUDA device is used: on two cores it copies as fast as memory. Else one for each
+    of ``cpus``, or for two cores, at most 8: the bus carries more than one thread copies.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -144,12 +143,12 @@ class Feed:
         # Before it is begun, for a signal may end this call anywhere behind that. By what was here
         # before nothing is copied any more: another plan is made behind drain() alone.
         self._staging, self._begun = plan, begun
-        pending = self._commits.planned(shelf, self._pipeline, plan.sources, begun.saved)
-        self._settle()  # it waited until the one before was on its way
-        self.saved_names = plan.about.eager + plan.about.lazy
+        pending = self._commits.planned(shelf, self._pipeline, plan.native, begun.saved)
+        self._compare_last()  # it waited until the one before was on its way
+        self.saved_names = plan.sources.eager + plan.sources.lazy
         shelf._flight = pending  # for who lets the shelf go, and nobody asks
         self._last = self._commit(pending, begun)
-        if self._plan is None:  # it copies behind step() what is known by now to change too early
+        if self._plan is None:  # what was compared changed too early, and this copies it as late
             with contextlib.suppress(ShelfError):  # who waits for it hears of that
                 self._last.wait_staged()
         return self._last
@@ -171,11 +170,11 @@ class Feed:
         begun = self._begun
         if begun is None or not begun.saved:
             return None
-        self._settle()
+        self._compare_last()
         self._last = self._newest = self._commit(begun.saved[0], begun)
         return self._last
 
-    def _settle(self) -> None:
+    def _compare_last(self) -> None:
         """The tensors of the last save are compared now, where nobody asked for it yet: it is on
         its way, and from here on they may change.
         """
@@ -196,7 +195,7 @@ class Feed:
         """Everything is copied before this returns; the plan is for the next."""
         self._plan, self.saved_names, self._begun = None, (), None
         self._pipeline.drain()  # else what is assigned here would be in the version on its way
-        self._settle()
+        self._compare_last()
         flat = self._commits.flat(state)
         commit = self._commits.anew(shelf, flat)
         if not self._plain:
@@ -221,10 +220,10 @@ class Feed:
                 if decided:
                     raise
         with ending.part():
-            self._drain(decided)
+            self._finish_drainer(decided)
         ending.tell()
 
-    def _drain(self, decided: bool) -> None:
+    def _finish_drainer(self, decided: bool) -> None:
         """The last version, too: whoever resumes next is to be told its step."""
         if os.getpid() != self._pid:
             return
@@ -239,7 +238,7 @@ class Feed:
     @property
     def sources(self) -> Sources | None:
         """Of the saves to come, where they can be planned."""
-        return None if self._plan is None else self._plan.about
+        return None if self._plan is None else self._plan.sources
 
     def note(self, error: Exception | None) -> None:
         """What became of a save: where tensors change too early again and again, it is told."""
@@ -285,7 +284,7 @@ class Feed:
             self._close_pipeline(not self._gave_up)
         with ending.part():
             if not forked:
-                self._settle()
+                self._compare_last()
         with ending.part():
             self.tell_too_early()
         ending.tell()

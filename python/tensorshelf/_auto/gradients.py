@@ -27,10 +27,10 @@ class Gradients:
 class Accumulation:
     """Tells whether a step() comes in the middle of adding up. For one thread.
 
-    It does where gradients changed since an optimizer's last step, or, where none has stepped since
-    the call before, since then: nobody has used them. Zeroed ones do not count; on a device, where
-    to look would be to wait, no gradient counts that was changed in place. Those of few parameters
-    are looked at: a backward reaches most.
+    It does where a gradient changed since an optimizer's last step, or, where none has stepped,
+    since the call before: nobody has used it. Zeroed ones do not count, nor, on a device, those
+    that were changed in place: to look would be to wait. Only the first and the last parameter of
+    each group are looked at: a backward reaches most.
     """
 
     def __init__(self, state: Any) -> None:
@@ -50,7 +50,7 @@ class Accumulation:
         self._stepped = True
         self._before = self._seen()
 
-    def begin(self) -> bool:
+    def step_is_in_the_middle(self) -> bool:
         """Whether this call of step() comes in the middle."""
         stepped, self._stepped = self._stepped, False
         before, self._before = self._before, self._seen()
@@ -82,7 +82,7 @@ def _added(parameter: Any, before: _Seen | None) -> bool:
     return grad._version != before.changes and bool(grad.is_cpu and grad.any())
 
 
-def in_the_middle(number: int) -> UnsupportedError:
+def error_in_the_middle(number: int) -> UnsupportedError:
     """The error of a save there."""
     return UnsupportedError(
         f"step {number} is in the middle of adding up gradients, which would not be saved: a run "

@@ -7,7 +7,7 @@ told as all the rest.
 import logging
 
 from tensorshelf._auto.early import TooEarly
-from tensorshelf._auto.gradients import in_the_middle
+from tensorshelf._auto.gradients import error_in_the_middle
 from tensorshelf.errors import ShelfError
 
 logger = logging.getLogger("tensorshelf")
@@ -39,7 +39,7 @@ class Notices:
 
     def in_the_middle(self, step: int) -> None:
         """Of adding up gradients: once, for a loop that does it does it again."""
-        error = in_the_middle(step)
+        error = error_in_the_middle(step)
         if self._raises:
             raise error
         if not self._told_in_the_middle:

@@ -42,8 +42,8 @@ class SavePlan(NamedTuple):
     """A state of one form, and where its tensors lie."""
 
     again: Again
-    sources: _core.SavePlan
-    about: Sources
+    native: _core.SavePlan
+    sources: Sources
     room: Array  # that the record is saved from
     fresh: list[Callable[[], object]]  # bring copies up to date of what lies in no order
     moving: list[Array]  # copies of what lies elsewhere each time
@@ -57,7 +57,7 @@ class SavePlan(NamedTuple):
 
         A tensor that was erased, and that no other took the place of, is for the save to miss.
         """
-        for name, name_now in self.sources.departed():
+        for name, name_now in self.native.departed():
             if name_now != name or name in shelf:
                 raise Changed  # what the record calls so is another tensor by now, or none
         if any(_torch.current_stream(device) != known for device, known in self.streams.items()):

@@ -98,7 +98,7 @@ def _clock() -> str:
 
 
 def _wall() -> float:
-    """What is added to it for the time of day: by the quickest of several looks at both."""
+    """Seconds from time.monotonic() to Unix time, by the quickest of several looks at both."""
     found = []
     for _ in range(_TRIES):
         before, wall, after = time.monotonic(), time.time(), time.monotonic()
