@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,6 +29,12 @@ using namespace tensorshelf;
 namespace {
 
 constexpr std::uint64_t kSize = 17 * kChunkBytes + 17;  // three pieces
+
+std::uint64_t mapped_bytes() {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * static_cast<std::uint64_t>(::getpagesize());
+}
 
 struct Fixture {
   Fixture() {
@@ -166,6 +173,25 @@ TEST_CASE_METHOD(Fixture, "what a driver allocated is given back to the driver")
   CHECK(fake::cuda().buffers == 1);
   theirs.reset();
   CHECK(fake::cuda().buffers == 0);
+}
+
+TEST_CASE_METHOD(Fixture, "page-locked memory is given back whole, also where it was not locked") {
+  constexpr std::uint64_t kLocked = std::uint64_t{16} << 20;
+  auto locked = std::make_unique<cuda::PageLocked>(kLocked, 0);
+  std::byte* const data = locked->data();
+  locked.reset();
+  unsigned char there = 0;
+  for (const std::uint64_t at : {std::uint64_t{0}, kLocked / 2, kLocked - 4096})
+    CHECK((::mincore(data + at, 1, &there) != 0 && errno == ENOMEM));
+
+  fake::cuda().fail = "cudaHostRegister";
+  fake::cuda().error = cudaErrorMemoryAllocation;
+  const std::uint64_t before = mapped_bytes();
+  for (int i = 0; i < 8; ++i) {
+    fake::cuda().calls.clear();
+    CHECK_THROWS_AS(cuda::PageLocked(kLocked, 0), Error);
+  }
+  CHECK(mapped_bytes() < before + 2 * kLocked);
 }
 
 TEST_CASE_METHOD(Fixture, "a child gives back nothing that its parent had page-locked") {

@@ -121,3 +121,43 @@ def test_a_child_does_not_wait_for_its_parents(shelf: ts.Shelf) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     run.auto.close()
     assert run.saved() == (3, {3.0})
+
+
+def test_it_is_not_lost_to_a_second_signal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which comes while what was saved before it is compared."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run.auto._feed, "_compare_last", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.auto.wait()
+    run.auto.wait()
+    assert run.saved() == (3, {3.0})
+
+
+def test_a_groups_is_waited_for_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a second signal ends the wait at the gate."""
+    flight = run.auto._flight
+    monkeypatch.setattr(flight, "_all_heard", True)
+    lost = run.auto._feed.lost()
+    assert lost is not None
+    wait_staged = lost.wait_staged
+    waits: list[str] = []
+
+    def waiting() -> Any:
+        waits.append("wait")
+        if len(waits) == 1:
+            raise KeyboardInterrupt
+        return wait_staged()
+
+    monkeypatch.setattr(lost, "wait_staged", waiting)
+    monkeypatch.setattr(run.auto._feed, "lost", lambda: lost if not waits else None)
+    with pytest.raises(KeyboardInterrupt):
+        flight.gate()
+    flight.gate()
+    assert waits == ["wait", "wait"]
+    run.auto._feed.taken()
+    lost.wait()
+    assert run.saved() == (3, {3.0})
