@@ -43,9 +43,9 @@ def gated_in(state: Any) -> Gated:
     optimizers = list(objects.optimizers(state))
     if not optimizers:
         return Gated()
-    tensors = [p for module in objects.modules(state) for p in module.parameters()]
+    tensors = list(objects.parameters(state))
     for optimizer in optimizers:
-        tensors += [p for group in optimizer.param_groups for p in group["params"]]
+        tensors += objects.stepped_by(optimizer)
         for kept in optimizer.state.values():
             if isinstance(kept, Mapping):  # an optimizer may keep values of its own there, too
                 tensors += [t for t in kept.values() if _torch.is_tensor(t)]

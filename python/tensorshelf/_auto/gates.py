@@ -24,9 +24,7 @@ class Gates:
         self._unknown = weakref.WeakMethod(unknown)
         self._known = weakref.WeakSet(objects.optimizers(state))
         self._others = weakref.WeakKeyDictionary[Any, bool]()  # whether they step a parameter of it
-        self._parameters = {
-            id(parameter) for module in objects.modules(state) for parameter in module.parameters()
-        }
+        self._parameters = set(map(id, objects.parameters(state)))
         self._handles: list[Any] = []
         for optimizer in self._known:
             self._handles.append(optimizer.register_step_pre_hook(_heard(self._before)))
@@ -54,7 +52,7 @@ class Gates:
             return False
         found = self._others.get(optimizer)
         if found is None:
-            stepped = [p for group in optimizer.param_groups for p in group["params"]]
+            stepped = objects.stepped_by(optimizer)
             found = any(id(parameter) in self._parameters for parameter in stepped)
             self._others[optimizer] = found
         return found
@@ -74,10 +72,10 @@ def unsaved_parameters(state: Any) -> list[tuple[str, int]]:
     """Of each optimizer in the state that steps some which are nowhere else in it: its kind, and
     how many they are.
     """
-    saved = {id(p) for module in objects.modules(state) for p in module.parameters()}
+    saved = set(map(id, objects.parameters(state)))
     found = []
     for optimizer in objects.optimizers(state):
-        stepped = [p for group in optimizer.param_groups for p in group["params"]]
+        stepped = objects.stepped_by(optimizer)
         others = [parameter for parameter in stepped if id(parameter) not in saved]
         places = {_place(tensor) for tensor in objects.tensors(state)} if others else set()
         lost = [parameter for parameter in others if _place(parameter) not in places]

@@ -12,8 +12,7 @@ class Gradients:
 
     def __init__(self, state: Any) -> None:
         names = objects.parameter_names(state)
-        found = [p for module in objects.modules(state) for p in module.parameters()]
-        self._parameters = {names[id(parameter)]: parameter for parameter in found}
+        self._parameters = {names[id(each)]: each for each in objects.parameters(state)}
 
     def state_dict(self) -> dict[str, Any]:
         return {name: p.grad for name, p in self._parameters.items() if p.grad is not None}

@@ -15,6 +15,7 @@ import numpy as np
 
 from tensorshelf._state import schedules
 from tensorshelf._state.paths import DEEPEST, Path, dotted
+from tensorshelf._values._torch import is_tensor
 from tensorshelf.errors import LayoutError
 
 _WRAPPED = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -23,11 +24,6 @@ _WRAPPERS = {"DataParallel", "DistributedDataParallel", "DeepSpeedEngine"}  # ho
 
 def _torch() -> Any:
     return sys.modules.get("torch")
-
-
-def _is_tensor(value: object) -> bool:
-    torch = _torch()
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def is_module(value: object) -> bool:
@@ -230,6 +226,16 @@ def modules(state: Any) -> Iterator[Any]:
     return (module for _, module in _parts(state, is_module))
 
 
+def parameters(state: Any) -> Iterator[Any]:
+    """Those of all models in a state."""
+    return (parameter for module in modules(state) for parameter in module.parameters())
+
+
+def stepped_by(optimizer: Any) -> list[Any]:
+    """All parameters that it steps."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def optimizers(state: Any) -> Iterator[Any]:
     """All optimizers in a state."""
     return (optimizer for _, optimizer in _parts(state, is_optimizer))
@@ -237,7 +243,7 @@ def optimizers(state: Any) -> Iterator[Any]:
 
 def tensors(state: Any) -> Iterator[Any]:
     """All torch tensors in a state that are in no object of it."""
-    return (tensor for _, tensor in _parts(state, _is_tensor))
+    return (tensor for _, tensor in _parts(state, is_tensor))
 
 
 def has_scaler(state: Any) -> bool:
