@@ -181,8 +181,8 @@ BUGS = [
     Planted(
         "early_change_copied_lazily_again",
         "_auto/feed.py",
-        "        if self._plan is None:  # it copies behind",
-        "        if False:  # it copies behind",
+        "        if self._plan is None:  # what was compared",
+        "        if False:  # what was compared",
         "test_feed_early.py who_heard_of_a_change",
     ),
     Planted(
