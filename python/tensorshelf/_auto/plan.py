@@ -85,13 +85,7 @@ def plan(
             "They are a part of a step.",
         )
     if every is None:
-        best = max(save_seconds, math.sqrt(2 * stall_seconds) * math.sqrt(mtbi))
-        if not math.isfinite(best) or not math.isfinite(best / step_seconds):
-            raise BadArgument(
-                f"step_seconds={step_seconds!r} is next to none beside the other times",
-                "Give all in seconds.",
-            )
-        every = max(1, round(best / step_seconds), math.ceil(save_seconds / step_seconds))
+        every = _best_every(mtbi, step_seconds, stall_seconds, save_seconds)
     elif not (is_whole(every) and is_finite(every, least=1)):
         raise BadArgument(f"every={every!r} is no number of steps", "Use 1 or more.")
     interval = float(every) * step_seconds
@@ -106,6 +100,17 @@ def plan(
             raise BadArgument(f"nbytes={nbytes!r} is too much for a save", "Give bytes.")
         hidden = None if bytes_per_second is None else bytes_per_second >= needed
     return Plan(interval, every, min(1.0, lost / mtbi), needed, hidden)
+
+
+def _best_every(mtbi: float, step_seconds: float, stall_seconds: float, save_seconds: float) -> int:
+    """Steps between two saves at which least time is lost, and no fewer than a save takes."""
+    best = max(save_seconds, math.sqrt(2 * stall_seconds) * math.sqrt(mtbi))
+    if not math.isfinite(best) or not math.isfinite(best / step_seconds):
+        raise BadArgument(
+            f"step_seconds={step_seconds!r} is next to none beside the other times",
+            "Give all in seconds.",
+        )
+    return max(1, round(best / step_seconds), math.ceil(save_seconds / step_seconds))
 
 
 def _check(
