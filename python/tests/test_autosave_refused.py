@@ -368,3 +368,30 @@ def test_a_time_between_interruptions_that_is_none_is_refused(shelf: ts.Shelf, m
 def test_a_deadline_that_is_none_is_refused(shelf: ts.Shelf, deadline: Any) -> None:
     with pytest.raises(ts.BadArgument, match=r"deadline=.* is no time"):
         shelf.autosave(deadline=deadline, a=np.zeros(2))
+
+
+def test_what_cannot_be_saved_any_more_is_told_by_itself(shelf: ts.Shelf) -> None:
+    """And not as what happened while something else was handled."""
+
+    class Held:
+        value: Any = np.zeros(3)
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"value": self.value}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.value = state["value"]
+
+    held = Held()
+    auto = shelf.autosave(held=held)
+    for step in (1, 2):
+        auto.step(step)
+    auto.wait()
+    held.value = object()
+    with pytest.raises(ts.ShelfError, match="value") as told:
+        auto.step(3)
+    assert told.value.__context__ is None
+    held.value = np.ones(3)
+    auto.step(4)
+    auto.wait()
+    assert shelf.step == 4

@@ -131,12 +131,11 @@ class Feed:
             raise
 
     def _begin(self, shelf: Shelf, state: Any, step: int) -> Commit:
-        plan = self._plan
-        if plan is None:
-            return self._begin_anew(shelf, state)
-        try:
-            counted = plan.prepare(shelf, state)
-        except Changed:
+        plan, counted = self._plan, None
+        if plan is not None:
+            with contextlib.suppress(Changed):
+                counted = plan.prepare(shelf, state)
+        if plan is None or counted is None:
             return self._begin_anew(shelf, state)
         shelf._assignments.refuse_within_edit("a save")
         begun = _Begun(plan.early, counted, step, [])
