@@ -11,7 +11,7 @@
 //     }
 //
 // A ticket has two moments. When it is staged its sources may change; when it is durable a crash
-// gives this version or a later one (a save with an id is prepared then, and not durable).
+// gives this version or a later one; a save with an id is prepared in its place.
 //
 // One moment (I9): an eager source is saved as it is when save() is called; so is a lazy one, which
 // is copied afterwards, while nobody may change it. A lazy one that changed all the same abandons
