@@ -1,18 +1,31 @@
 #include "bytes.hpp"
 
-#include <algorithm>
 #include <cstring>
-#include <random>
+
+#include "base/mixed.hpp"
 
 namespace tensorshelf::testing {
+namespace {
+
+// Memory that nobody else knows yet: sanitizers would only take their time.
+__attribute__((no_sanitize("address", "thread", "undefined"))) void fill(std::byte* bytes,
+                                                                         std::uint64_t size_bytes,
+                                                                         std::uint64_t seed) {
+  const std::uint64_t first = mixed(seed);
+  std::uint64_t at = 0;
+  for (; at + 8 <= size_bytes; at += 8) {
+    const std::uint64_t word = mixed(first + at);
+    __builtin_memcpy(bytes + at, &word, 8);
+  }
+  const std::uint64_t word = mixed(first + at);
+  __builtin_memcpy(bytes + at, &word, size_bytes - at);
+}
+
+}  // namespace
 
 Bytes pattern(std::uint64_t size_bytes, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
   Bytes bytes(size_bytes);
-  for (std::size_t at = 0; at < bytes.size(); at += 8) {
-    const std::uint64_t word = random();
-    std::memcpy(&bytes[at], &word, std::min<std::size_t>(8, bytes.size() - at));
-  }
+  fill(bytes.data(), size_bytes, seed);
   return bytes;
 }
 

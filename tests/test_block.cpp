@@ -292,14 +292,14 @@ TEST_CASE("what is lent goes to the file from where it lies, between what is cop
   Bytes expected(40 * MiB);
   for (std::uint64_t at = 0; at < 40; ++at) {  // each buffer has its turn before, and is registered
     const Bytes bytes = pattern(MiB, at + 1);
-    std::ranges::copy(bytes, expected.begin() + static_cast<std::ptrdiff_t>(at * MiB));
+    std::memcpy(&expected[at * MiB], bytes.data(), MiB);
     Ticket ticket;
     if (at % 3 == 0) {
       ticket = medium->write(at * MiB, bytes, 5);
     } else {
       const auto piece = memory.bytes().subspan(at % kPieces * MiB, MiB);
       medium->await_lent(piece);
-      std::ranges::copy(bytes, piece.begin());
+      std::memcpy(piece.data(), bytes.data(), MiB);
       ticket = medium->write_lent(at * MiB, piece, 5);
     }
     REQUIRE(ticket.checksum == reference_hash(bytes, 5));
@@ -307,7 +307,7 @@ TEST_CASE("what is lent goes to the file from where it lies, between what is cop
     REQUIRE(same(read_back(*medium, at * MiB, MiB), bytes));  // waits for it
   }
   medium->await_lent(memory.bytes());
-  std::ranges::fill(memory.bytes(), std::byte{0});
+  std::memset(memory.bytes().data(), 0, memory.bytes().size());
   medium->wait(Ticket{~std::uint64_t{0}, 0});
   REQUIRE(same(bytes_on_disk(folder.file()), expected));
 }
@@ -320,7 +320,7 @@ TEST_CASE("a forked child waits for nothing that its parent lent, and takes none
   const auto medium = make_block_medium(folder.create(), {.block = tuning});
   medium->reserve(4 * MiB);
   const PageMemory memory(MiB);
-  std::ranges::fill(memory.bytes(), std::byte{7});
+  std::memset(memory.bytes().data(), 7, memory.bytes().size());
   medium->write_lent(MiB, memory.bytes(), 0);
   const pid_t child = ::fork();
   if (child == 0) {

@@ -128,7 +128,7 @@ TEST_CASE("from a device a drive writes what the device put there, piece by piec
     const auto plan = on.plan();
     for (int step = 2; step < 4; ++step) {
       for (int i = 0; i < 2; ++i)
-        std::ranges::copy(pattern(kSize, 10 * step + i), on.memory[i].begin());
+        std::memcpy(on.memory[i].data(), pattern(kSize, 10 * step + i).data(), kSize);
       on.drive = {.oldest_first = oldest_first};
       pipeline.save(plan, step).value().wait_durable();
       CHECK(on.drive.lent == 18);  // all but the last 13 bytes of each

@@ -180,7 +180,7 @@ TEST_CASE("store_word keeps what was written over its page since the last word")
                                Range{2 * kPageBytes, 100}, Range{0, kPages * kPageBytes}}) {
       INFO(range.size << " bytes at " << range.at);
       const Bytes fresh = pattern(range.size, range.size + range.at);
-      std::ranges::copy(fresh, expected.begin() + static_cast<std::ptrdiff_t>(range.at));
+      std::memcpy(&expected[range.at], fresh.data(), fresh.size());
       write(*medium, range.at, fresh);
       const std::uint64_t end = range.at + range.size;  // up to the next page: undefined, but fixed
       const Bytes rest = read(*medium, end, round_up(end, kPageBytes) - end);
@@ -360,7 +360,7 @@ TEST_CASE("shrink gives back what lies beyond, and what is reserved there anew i
     const bool seen = same(read(*medium, 0, kRoom), all);
     REQUIRE(seen);
     const Bytes last = pattern(kPageBytes, 13);
-    std::ranges::copy(last, bytes.end() - kPageBytes);
+    std::memcpy(&bytes[kRoom - kPageBytes], last.data(), kPageBytes);
     write(*medium, kRoom - kPageBytes, last);
     medium->barrier();
     if (!row.in_memory()) {
@@ -641,7 +641,7 @@ struct Model {
     known.resize(size);
   }
   void write(std::size_t at, std::span<const std::byte> source) {
-    std::copy(source.begin(), source.end(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+    std::memcpy(&bytes[at], source.data(), source.size());
     for (std::size_t n = at; n < round_up(at + source.size(), kPageBytes); ++n) {
       known[n] = n < at + source.size();
     }
