@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 REPORTS = ROOT / "build" / "reports"
 JOBS = str(os.cpu_count() or 2)
-WORKERS = str(int(JOBS) + 1)  # of pytest: ranks and killed processes wait for each other
+WORKERS = str(2 * int(JOBS))  # of pytest: ranks, disks and killed processes are waited for
 
 # ThreadSanitizer needs a fixed address layout on kernels that randomise more bits than it knows.
 FIXED_LAYOUT = ["setarch", os.uname().machine, "-R"]
