@@ -47,6 +47,12 @@ class Folder {
   std::filesystem::path path_;
 };
 
+// Ends the program where a test would wait for ever.
+struct Alarm {
+  Alarm() { ::alarm(300); }
+  ~Alarm() { ::alarm(0); }
+};
+
 // What a forked child does that takes memory where its parent's was, and then destroys what it
 // inherited: 0 where its own is still there, 2 where the kernel has it inherit all.
 inline int memory_of_a_child(std::unique_ptr<PageMemory> inherited) {

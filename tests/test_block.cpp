@@ -312,6 +312,49 @@ TEST_CASE("what is lent goes to the file from where it lies, between what is cop
   REQUIRE(same(bytes_on_disk(folder.file()), expected));
 }
 
+TEST_CASE("what is no whole pages is copied, though it was to be lent") {
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), {.block = tuning_of(true)});
+  medium->reserve(MiB);
+  const PageMemory memory(2 * kPageBytes);
+  const auto [from, size] = GENERATE(table<std::size_t, std::size_t>(
+      {{0, 1536}, {0, kPageBytes + 512}, {512, kPageBytes}, {512, 1536}, {0, 0}}));
+  CAPTURE(from, size);
+  const Bytes bytes = pattern(size, 1);
+  const auto piece = memory.bytes().subspan(from, size);
+  if (size != 0) std::memcpy(piece.data(), bytes.data(), size);
+  const Ticket ticket = medium->write_lent(0, piece, 3);
+  std::memset(memory.bytes().data(), 0, memory.bytes().size());  // before anybody waited
+  CHECK(ticket.checksum == reference_hash(bytes, 3));
+  CHECK(same(read_back(*medium, 0, size), bytes));
+}
+
+TEST_CASE("buffers that threads still copy into are waited for by who lends") {
+  const Alarm alarm;
+  const Folder folder;
+  BlockTuning tuning = tuning_of(GENERATE(true, false));
+  tuning.buffer_bytes = MiB;
+  tuning.queue_depth = 1;
+  const auto medium = make_block_medium(folder.create(), {.block = tuning});
+  medium->reserve(3 * MiB);
+  const Bytes copied = pattern(MiB, 1);
+  const auto lend = [&](std::uint64_t at) {  // over what is being copied, and elsewhere
+    const PageMemory memory(kPageBytes);
+    std::memset(memory.bytes().data(), 7, kPageBytes);
+    for (unsigned round = 0; round < rounds(400); ++round) {
+      medium->write_lent(at, memory.bytes(), 0);
+      medium->await_lent(memory.bytes());
+    }
+  };
+  std::thread over([&] { lend(kPageBytes); });
+  std::thread elsewhere([&] { lend(2 * MiB); });
+  for (unsigned round = 0; round < rounds(400); ++round) medium->write(0, copied, 0);
+  over.join();
+  elsewhere.join();
+  CHECK(same(read_back(*medium, 2 * MiB, kPageBytes), Bytes(kPageBytes, std::byte{7})));
+  CHECK(same(read_back(*medium, 0, kPageBytes), std::span(copied).first(kPageBytes)));
+}
+
 TEST_CASE("a forked child waits for nothing that its parent lent, and takes none of its ends") {
   const bool io_uring = GENERATE(true, false);
   CAPTURE(io_uring);

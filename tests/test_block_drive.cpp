@@ -361,12 +361,6 @@ class Program {
   std::string wrong_;
 };
 
-// Ends the program where a test would wait for ever.
-struct Alarm {
-  Alarm() { ::alarm(300); }
-  ~Alarm() { ::alarm(0); }
-};
-
 std::filesystem::path memory_folder() {
   return std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : std::filesystem::current_path();
 }

@@ -42,10 +42,26 @@ struct Rig {
   Bytes data = pattern(kSize, 1);
 };
 
-// Ends the program where a test would wait for ever.
-struct Alarm {
-  Alarm() { ::alarm(300); }
-  ~Alarm() { ::alarm(0); }
+// Ends what was begun oldest first, one at each call, and what has four pages behind the first.
+class PageFirstBackend final : public ForwardingBackend {
+ public:
+  PageFirstBackend(std::unique_ptr<BlockBackend> inner, std::vector<DeviceWrite>& under_way)
+      : ForwardingBackend(std::move(inner)), under_way_(under_way) {}
+
+  DeviceBegun submit(std::span<const DeviceWrite> writes) override {
+    under_way_.insert(under_way_.end(), writes.begin(), writes.end());
+    return {writes.size(), 0};
+  }
+  std::optional<DeviceCompletion> complete(bool block) override {
+    if (!block) return {};
+    DeviceWrite write = under_way_.front();
+    under_way_.erase(under_way_.begin());
+    if (write.bytes.size() == 4 * kPageBytes) write.bytes = write.bytes.first(kPageBytes);
+    return DeviceCompletion{write.buffer, write_now(write.at, write.bytes)};
+  }
+
+ private:
+  std::vector<DeviceWrite>& under_way_;
 };
 
 }  // namespace
@@ -151,6 +167,31 @@ TEST_CASE("a short write is carried on until all is there") {
     return next.at == whole_pages && next.size_bytes == MiB - whole_pages;
   }));
   REQUIRE((bytes_on_disk(rig.folder.file()) == rig.data));
+}
+
+TEST_CASE("all of what is lent is awaited to its last page, behind a short write too") {
+  const Alarm alarm;
+  const Folder folder;
+  std::vector<DeviceWrite> under_way;
+  BlockSeam seam;
+  seam.wrap = [&](std::unique_ptr<BlockBackend> inner) {
+    return std::make_unique<PageFirstBackend>(std::move(inner), under_way);
+  };
+  BlockTuning tuning;
+  tuning.io_uring = false;
+  const auto medium = make_block_medium(folder.create(), {.block = tuning}, seam);
+  medium->reserve(2 * MiB);
+  const PageMemory one(4 * kPageBytes);
+  const PageMemory other(kPageBytes);
+  const Bytes bytes = pattern(4 * kPageBytes, 1);
+  std::memcpy(one.bytes().data(), bytes.data(), bytes.size());
+  medium->write_lent(0, one.bytes(), 0);
+  medium->write_lent(MiB, other.bytes(), 0);
+  medium->await_lent(other.bytes());
+  REQUIRE(under_way.size() == 1);  // the other three pages
+  medium->await_lent(one.bytes().last(kPageBytes));
+  CHECK(under_way.empty());
+  CHECK((read_back(*medium, 0, bytes.size()) == bytes));
 }
 
 TEST_CASE("a write that moves on lands, in however many steps") {

@@ -147,6 +147,16 @@ TEST_CASE_METHOD(Fixture, "512 MiB of idle buffers are kept, and no more, of the
   CHECK(pool.take(0, other)->ring == other);
 }
 
+TEST_CASE_METHOD(Fixture, "lanes are kept without memory for that, however many are idle") {
+  cuda::LanePool pool;
+  std::vector<std::unique_ptr<cuda::CopyLane>> lanes;
+  for (int i = 0; i < 40; ++i) lanes.push_back(pool.take(0, {.pieces = 1, .piece_bytes = 4096}));
+  CHECK_FALSE(testing::denying(0, testing::Denial::from_then_on, [&] {
+    for (auto& lane : lanes) pool.give(std::move(lane));
+  }));
+  CHECK(fake::cuda().buffers == 40);
+}
+
 TEST_CASE_METHOD(Fixture, "where a driver locks no memory of ours, it allocates some") {
   // Whatever is kept from other tests is in use meanwhile.
   std::vector<std::unique_ptr<cuda::CopyLane>> kept(33);
@@ -192,6 +202,15 @@ TEST_CASE_METHOD(Fixture, "page-locked memory is given back whole, also where it
     CHECK_THROWS_AS(cuda::PageLocked(kLocked, 0), Error);
   }
   CHECK(mapped_bytes() < before + 2 * kLocked);
+}
+
+TEST_CASE_METHOD(Fixture, "of page-locked memory nothing is mapped before it or behind it") {
+  constexpr std::uint64_t kLocked = std::uint64_t{2} << 20;
+  std::vector<std::unique_ptr<cuda::PageLocked>> all;
+  all.reserve(16);
+  const std::uint64_t before = mapped_bytes();
+  for (int i = 0; i < 16; ++i) all.push_back(std::make_unique<cuda::PageLocked>(kLocked, 0));
+  CHECK(mapped_bytes() < before + 16 * kLocked + 2 * kLocked);
 }
 
 TEST_CASE_METHOD(Fixture, "a child gives back nothing that its parent had page-locked") {

@@ -141,6 +141,16 @@ TEST_CASE("from a device a drive writes what the device put there, piece by piec
   CHECK(on.shelf->verify().damage.empty());
 }
 
+TEST_CASE("a device's copies are as large as was asked for") {
+  OnDrive on;
+  const int pieces = GENERATE(1, 2, 9);  // of the nine chunks, and the 13 bytes behind them
+  Pipeline pipeline(*on.shelf, {.check_one_in = 0,
+                                .device_piece_bytes = (9 + pieces - 1) / pieces * kChunkBytes});
+  pipeline.save(on.plan(), 2).value().wait_durable();
+  const int lines = 2;  // of each source, at the save and behind its copy
+  CHECK(fake::cuda().calls["cudaMemcpyAsync"] == 2 * (pieces + (pieces != 2) + lines));
+}
+
 TEST_CASE("what lies in no whole pages, or is as it was, is not lent") {
   const bool unchanged = GENERATE(false, true);
   OpenOptions options;

@@ -182,6 +182,25 @@ TEST_CASE("two snapshots of one version, of which one ends first") {
   }
 }
 
+TEST_CASE("two threads that take snapshots of two shelves copy each its own") {
+  const scratch::Directory directory(std::filesystem::current_path());
+  const auto snap = [&](const std::string& name, std::uint64_t seed) {
+    const Kept kept({0, 1, false, Placement::whole});
+    Shelf shelf = kept.open();
+    make(shelf, "large", kKeptBytes).write(pattern(kKeptBytes, seed));
+    shelf.persist();
+    for (unsigned round = 0; round < rounds(12); ++round) {
+      const auto path = directory / (name + std::to_string(round)).c_str();
+      shelf.snapshot(path);
+      const Shelf copy = Shelf::open(path, {.mode = Mode::read});
+      CHECK(same(value(*copy.find("large")), pattern(kKeptBytes, seed)));
+    }
+  };
+  std::thread other([&] { snap("other", 1); });
+  snap("one", 2);
+  other.join();
+}
+
 TEST_CASE("from within a snapshot the shelf can be read, and not changed") {
   const Kept kept({0, 1, true, Placement::whole});
   const scratch::Directory directory;

@@ -41,21 +41,26 @@ class Run:
         return self.shelf.step, set(self.shelf.load()["model"]["weight"].flatten().tolist())
 
 
-@pytest.fixture
-def run(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """In which step 3 is interrupted behind the begin of its save."""
-    made = Run(shelf)
-    made.train()
-    planned = made.auto._commits.planned
+def interrupt(run: Run, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That step, behind the begin of its save."""
+    planned = run.auto._commits.planned
 
     def interrupted(*given: Any) -> Any:
         planned(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(made.auto._commits, "planned", interrupted)
+        patched.setattr(run.auto._commits, "planned", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            made.auto.step(3)
+            run.auto.step(step)
+
+
+@pytest.fixture
+def run(shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """In which step 3 is interrupted behind the begin of its save."""
+    made = Run(shelf)
+    made.train()
+    interrupt(made, 3, monkeypatch)
     yield made
     made.auto.close()
 
@@ -83,6 +88,22 @@ def test_a_change_behind_it_is_told(run: Run) -> None:
         run.model.weight.view(-1)[7] += 1  # so little that bytes that are compared do not tell
     with pytest.raises(ts.TornSave, match=r"'model.weight'"):
         run.auto.wait()
+
+
+def test_a_change_behind_the_one_before_is_told(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which nobody had asked for when the next one was interrupted."""
+    run = Run(shelf)
+    run.train()
+    run.auto.step(3)
+    run.auto._feed._last._save.wait_staged()  # and who changes it has not asked
+    with torch.no_grad():
+        run.model.weight.view(-1)[7] += 1
+    interrupt(run, 4, monkeypatch)
+    with pytest.raises(ts.TornSave, match=r"'model.weight' was changed behind step\(3\)"):
+        run.auto.wait()
+    run.auto.close()
 
 
 def test_it_is_on_its_way_where_that_is_asked(run: Run) -> None:
