@@ -99,6 +99,15 @@ void queue(cudaStream_t stream, std::function<void()> work) {
   stream_of(stream).work.push_back(std::move(work));
 }
 
+namespace {
+
+void queue_copy(cudaStream_t stream, std::function<void()> copy) {
+  queue(stream, std::move(copy));
+  CUstream_st& on = stream_of(stream);
+  if (cuda().early) run_until(on, queued(on));
+}
+
+}  // namespace
 }  // namespace fake
 
 using fake::called;
@@ -282,7 +291,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t size, 
   const std::lock_guard lock(fake::mutex);
   if (const cudaError_t error = called("cudaMemcpyAsync"); error != cudaSuccess) return error;
   cuda().bytes += size;
-  fake::queue(stream, [target, source, size] { std::memcpy(target, source, size); });
+  fake::queue_copy(stream, [target, source, size] { std::memcpy(target, source, size); });
   return cudaSuccess;
 }
 
@@ -294,7 +303,7 @@ cudaError_t cudaMemcpy2DAsync(void* target, std::size_t target_pitch, const void
   const auto wrong = [&](std::size_t pitch) { return pitch < width || pitch > 0x7fffffff; };
   if (wrong(target_pitch) || wrong(source_pitch)) return cuda().last = cudaErrorInvalidPitchValue;
   cuda().bytes += width * height;
-  fake::queue(stream, [=] {
+  fake::queue_copy(stream, [=] {
     auto* to = static_cast<std::byte*>(target);
     const auto* from = static_cast<const std::byte*>(source);
     for (std::size_t row = 0; row < height; ++row, to += target_pitch, from += source_pitch) {

@@ -1,6 +1,7 @@
 // A CUDA runtime made of host memory, linked in place of the real one, so that the calls of
 // src/feed/cuda are tested where there is no device. As lazy as a device may be: what is
-// queued on a stream runs when somebody waits for it, or when it is ordered before what runs. Any
+// queued on a stream runs when somebody waits for it, or when it is ordered before what runs. Or
+// `early`: then copies, and what they are ordered behind, run in the call that queues them. Any
 // thread may call it; what a test looks at in cuda() must be settled by then.
 #pragma once
 
@@ -26,6 +27,7 @@ struct Cuda {
   int fail_at = 1;
   cudaError_t error = cudaErrorIllegalAddress;
   cudaError_t last = cudaSuccess;
+  bool early = false;
   bool capturing = false;
   bool managed = false;                        // all memory: the host may change it, too
   std::set<const std::byte*> managed_at = {};  // or that which begins here

@@ -37,6 +37,7 @@ struct OnDevices {
 
   OnDevices() {
     fake::cuda() = {};
+    fake::cuda().early = GENERATE(false, true);
     fake::cuda().in_use = {0, 1};
     for (int i = 0; i < 2; ++i) {
       fake::add_memory(memory[i].data(), kSize, i);
@@ -154,6 +155,7 @@ TEST_CASE_METHOD(OnDevices,
   const auto saved = std::make_shared<const SavePlan>(
       std::vector<Source>{{small, DeviceBytes{memory[0].data(), 1000, &first}}});
   fake::cuda().managed = GENERATE(false, true);
+  fake::cuda().early = false;  // else save() runs what it queues
   std::thread::id ran;
   fake::queue(&first, [&] { ran = std::this_thread::get_id(); });
   Pipeline pipeline(fed.shelf);

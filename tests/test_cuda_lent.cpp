@@ -81,6 +81,8 @@ struct OnDrive {
 
   explicit OnDrive(const OpenOptions& options = {}) {
     fake::cuda() = {};
+    fake::cuda().early = GENERATE(false, true);
+    CAPTURE(fake::cuda().early);
     BlockSeam seam;
     seam.wrap = [this](std::unique_ptr<BlockBackend> inner) -> std::unique_ptr<BlockBackend> {
       return std::make_unique<LateBackend>(std::move(inner), drive);
