@@ -225,6 +225,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   static std::vector<std::unique_ptr<CUstream_st>> destroyed;
   const std::lock_guard lock(fake::mutex);
+  if (!stream->work.empty()) ++cuda().abandoned;
   fake::made().erase(stream);
   destroyed.emplace_back(stream);
   --cuda().streams;

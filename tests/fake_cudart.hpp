@@ -32,6 +32,7 @@ struct Cuda {
   bool managed = false;                        // all memory: the host may change it, too
   std::set<const std::byte*> managed_at = {};  // or that which begins here
   int disturbed = 0;  // calls that would break off a capture in another thread
+  int abandoned = 0;  // streams that were destroyed with work on them
   int buffers = 0;    // page-locked now
   int streams = 0;
   int events = 0;

@@ -326,6 +326,24 @@ TEST_CASE_METHOD(OnDevices, "what cannot be saved from a device is told, and the
   CHECK(fake::cuda().events == 3 * fake::cuda().streams);
 }
 
+TEST_CASE_METHOD(OnDevices, "a batch that cannot be queued leaves no copy under way") {
+  const std::array sources = {DeviceBytes{memory[0].data(), 1000, &first},
+                              DeviceBytes{memory[0].data() + 1000, 1000, &first}};
+  for (const char* function : {"cudaEventRecord", "cudaStreamWaitEvent", "cudaMemcpyAsync"}) {
+    for (int at = 1; at <= 2; ++at) {
+      INFO(function << ", call " << at);
+      fake::cuda().calls.clear();
+      fake::cuda().fail = function;
+      fake::cuda().fail_at = at;
+      CHECK(error_of([&] { make_cuda_batch(sources); }));
+      CHECK(fake::cuda().abandoned == 0);
+    }
+  }
+  fake::cuda().fail.clear();
+  const auto batch = make_cuda_batch(sources);
+  CHECK(same(batch->wait(1), std::span(memory[0]).subspan(1000, 1000)));
+}
+
 TEST_CASE_METHOD(OnDevices, "a mark is made once for each stream, and none for nothing") {
   const std::array<std::int64_t, 1> none = {0};
   auto empty = fed.shelf.create("empty", DType::uint8, none);

@@ -21,7 +21,6 @@ using cuda::CurrentDevice;
 using cuda::Given;
 using cuda::holder_of;
 using cuda::LaneUse;
-using cuda::pool;
 using cuda::refuse_capture;
 using cuda::use_holder_of;
 
@@ -123,23 +122,13 @@ class CudaBatch final : public DeviceBatch {
     const BesideCaptures aside;
     CurrentDevice current;
     current.use(device_);
-    lane_ = pool().take(device_, {});
-    try {
-      begin(sources, after);
-    } catch (...) {
-      settle();
-      lane_.reset();  // beside captures
-      throw;
-    }
+    if (after == nullptr) refuse_capture(sources[0].stream, device_);
+    lane_.take(device_, {});
+    lane_.guarded([&] { begin(sources, after); });
   }
   CudaBatch(const CudaBatch&) = delete;
   CudaBatch& operator=(const CudaBatch&) = delete;
-  ~CudaBatch() override {
-    const BesideCaptures aside;
-    settle();
-    if (sound_) pool().give(std::move(lane_));
-    lane_.reset();
-  }
+  ~CudaBatch() override { lane_.settle(); }
 
   std::size_t count() const override { return parts_.size(); }
 
@@ -147,9 +136,8 @@ class CudaBatch final : public DeviceBatch {
     const BesideCaptures aside;
     CurrentDevice current;
     current.use(device_);
-    sound_ = false;
-    check(cudaEventSynchronize(lane_->done[0]), "copying to the host", device_);
-    sound_ = true;
+    lane_.guarded(
+        [&] { check(cudaEventSynchronize(lane_->done[0]), "copying to the host", device_); });
     return parts_[source];
   }
 
@@ -162,8 +150,6 @@ class CudaBatch final : public DeviceBatch {
 
   void begin(std::span<const DeviceBytes> sources, const CudaMark* after) {
     const cudaStream_t theirs = sources[0].stream;
-    if (after == nullptr) refuse_capture(theirs, device_);
-    sound_ = false;
     lane_->begin_behind(after ? after->event() : nullptr, theirs);
     std::byte* to = lane_->buffer(0);
     for (const DeviceBytes& source : sources) {
@@ -176,20 +162,11 @@ class CudaBatch final : public DeviceBatch {
     if (after == nullptr) {  // I9: who changes the sources next waits for the copies
       check(cudaStreamWaitEvent(theirs, lane_->done[0], 0), "ordering two streams", device_);
     }
-    sound_ = true;
-  }
-
-  void settle() noexcept {
-    const BesideCaptures aside;
-    if (cudaStreamSynchronize(lane_->stream) == cudaSuccess) return;
-    static_cast<void>(cudaGetLastError());
-    sound_ = false;
   }
 
   const int device_;
-  std::unique_ptr<CopyLane> lane_;
+  cuda::TakenLane lane_;
   std::vector<std::span<const std::byte>> parts_;
-  bool sound_ = true;  // no CUDA call has failed: the lane may serve again
 };
 
 }  // namespace

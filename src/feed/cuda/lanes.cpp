@@ -167,21 +167,31 @@ LanePool& pool() {
   return *pool;
 }
 
-LaneUse::LaneUse(const Of& of, const PieceRing& ring) {
-  static_cast<void>(use_holder_of(of.memory, current_));
-  if (of.after == nullptr) refuse_capture(of.theirs, device());
-  lane_ = pool().take(device(), ring);
-  lane_->begin_behind(of.after, of.theirs);
+TakenLane::~TakenLane() {
+  if (lane_ == nullptr) return;
+  const BesideCaptures aside;
+  if (!sound_) settle();
+  if (sound_) {
+    pool().give(std::move(lane_));
+  } else {
+    lane_.reset();
+  }
 }
 
-LaneUse::~LaneUse() {
-  if (sound_) pool().give(std::move(lane_));
-}
+void TakenLane::take(int device, const PieceRing& ring) { lane_ = pool().take(device, ring); }
 
-void LaneUse::settle() noexcept {
+void TakenLane::settle() noexcept {
+  const BesideCaptures aside;
   if (cudaStreamSynchronize(lane_->stream) == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
   sound_ = false;
+}
+
+LaneUse::LaneUse(const Of& of, const PieceRing& ring) {
+  static_cast<void>(use_holder_of(of.memory, current_));
+  if (of.after == nullptr) refuse_capture(of.theirs, device());
+  lane_.take(device(), ring);
+  guarded([&] { lane_->begin_behind(of.after, of.theirs); });
 }
 
 }  // namespace tensorshelf::cuda

@@ -116,8 +116,35 @@ class LanePool {
 
 LanePool& pool();
 
+// A lane from the pool. It goes back there where no call of CUDA failed, and else to nobody, when
+// no copy is under way any more.
+class TakenLane {
+ public:
+  TakenLane() = default;  // none yet
+  ~TakenLane();
+  TakenLane(const TakenLane&) = delete;
+  TakenLane& operator=(const TakenLane&) = delete;
+
+  void take(int device, const PieceRing& ring);  // which is the current one; once
+  CopyLane& operator*() { return *lane_; }
+  CopyLane* operator->() { return lane_.get(); }
+  const CopyLane* operator->() const { return lane_.get(); }
+
+  template <typename Body>
+  void guarded(Body body) {  // around calls of CUDA, which throw where they fail
+    sound_ = false;
+    body();
+    sound_ = true;
+  }
+  void settle() noexcept;  // returns when no copy is under way
+
+ private:
+  std::unique_ptr<CopyLane> lane_;
+  bool sound_ = true;  // no CUDA call has failed: the lane may serve again
+};
+
 // A lane in use, on its device: from here on that is the current one, and captures of other threads
-// go on. Given back in the end where no call of CUDA failed.
+// go on.
 class LaneUse {
  public:
   // Behind `after`; else behind all that `theirs`, which must not be capturing, was given so far.
@@ -127,9 +154,6 @@ class LaneUse {
     cudaEvent_t after = nullptr;
   };
   LaneUse(const Of& of, const PieceRing& ring);
-  ~LaneUse();
-  LaneUse(const LaneUse&) = delete;
-  LaneUse& operator=(const LaneUse&) = delete;
 
   CopyLane& lane() { return *lane_; }
   const PieceRing& ring() const { return lane_->ring; }
@@ -137,17 +161,14 @@ class LaneUse {
 
   template <typename Body>
   void guarded(Body body) {
-    sound_ = false;
-    body();
-    sound_ = true;
+    lane_.guarded(body);
   }
-  void settle() noexcept;
+  void settle() noexcept { lane_.settle(); }
 
  private:
   BesideCaptures aside_;
   CurrentDevice current_;
-  std::unique_ptr<CopyLane> lane_;  // before current_ is what it was
-  bool sound_ = true;               // no CUDA call has failed: the lane may serve again
+  TakenLane lane_;  // given back before current_ is what it was
 };
 
 }  // namespace tensorshelf::cuda
