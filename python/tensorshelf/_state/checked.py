@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeGuard
 
 from tensorshelf._state import paths
-from tensorshelf._state.plain import Node, dtype_of_text, whole_number
+from tensorshelf._state.plain import Node, dtype_of_text, is_a, whole_number
 from tensorshelf._state.writers import are_valid
 from tensorshelf._values import _dtypes
 from tensorshelf.errors import CorruptError
@@ -209,19 +209,15 @@ def _ordered(parts: list[Any], seen: _Seen, depth: int) -> bool:
 def _by_name(parts: list[Any], seen: _Seen, depth: int) -> bool:
     """An optimizer's state, with names of parameters in the place of numbers."""
     _items(parts, seen, depth)
-    if len(parts) != 1 or not _is_a("dict", parts[0]):
+    if len(parts) != 1 or not is_a(parts[0], "dict"):
         return False
     groups = _entry(parts[0], "param_groups")
     return (
-        _is_a("dict", _entry(parts[0], "state"))
-        and _is_a("list", groups)
+        is_a(_entry(parts[0], "state"), "dict")
+        and is_a(groups, "list")
         and len(groups) > 1
-        and all(_is_a("dict", group) and _names_parameters(group) for group in groups[1:])
+        and all(is_a(group, "dict") and _names_parameters(group) for group in groups[1:])
     )
-
-
-def _is_a(tag: str, node: Any) -> bool:
-    return isinstance(node, list) and node[0] == tag
 
 
 def _entry(mapping: list[Any], key: str) -> Any:
@@ -231,7 +227,7 @@ def _entry(mapping: list[Any], key: str) -> Any:
 
 def _names_parameters(group: list[Any]) -> bool:
     names = _entry(group, "params")
-    return _is_a("list", names) and _is_list_of(names[1:], str)
+    return is_a(names, "list") and _is_list_of(names[1:], str)
 
 
 def _tie(parts: list[Any], seen: _Seen, depth: int) -> bool:
@@ -278,7 +274,7 @@ def _piece(parts: list[Any], seen: _Seen, depth: int) -> bool:
 
 
 def _part(parts: list[Any], seen: _Seen, depth: int) -> bool:
-    if len(parts) not in (3, 4) or not (_is_a("tensor", parts[2]) or _is_a("tie", parts[2])):
+    if len(parts) not in (3, 4) or not is_a(parts[2], "tensor", "tie"):
         return False
     shape, offsets, node, *name = parts
     _check(node, seen, depth)

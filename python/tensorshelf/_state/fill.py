@@ -12,7 +12,7 @@ from tensorshelf._state.load_report import LoadReport, mismatch
 from tensorshelf._state.matching import OTHER, Matching
 from tensorshelf._state.nodes import head, is_mapping, key_of, pairs, value_of
 from tensorshelf._state.paths import Path, dotted, shown
-from tensorshelf._state.plain import Node
+from tensorshelf._state.plain import Node, is_a
 from tensorshelf._state.reader import Reader
 from tensorshelf._state.record import Reads
 from tensorshelf._state.rename import Rename, renamed
@@ -171,7 +171,7 @@ class _Fill:
                 self._item(target, key, part, Path(path, key))
 
     def _list(self, target: list[Any], node: Node, path: Path | None) -> None:
-        if not isinstance(node, list) or node[0] != "list":
+        if not is_a(node, "list"):
             raise LayoutError(f"{shown(path)} is a list, and none was saved there", OTHER)
         parts: Sequence[Node] = node[1:]
         if not any(map(_holds_what_stays, target)):
@@ -182,7 +182,7 @@ class _Fill:
 
     def _tuple(self, target: tuple[Any, ...], node: Node, path: Path | None) -> list[Any]:
         """What of it stays, filled, beside what was saved: as a list, when all is done."""
-        if not isinstance(node, list) or node[0] != "tuple":
+        if not is_a(node, "tuple"):
             raise LayoutError(f"{shown(path)} is a tuple, and none was saved there", OTHER)
         made = list(target)
         self._items(made, node[1:], path)
@@ -241,7 +241,7 @@ class _Fill:
         )
 
     def _optimizer(self, optimizer: Any, node: Node, path: Path | None) -> None:
-        if not isinstance(node, list) or node[0] != "by_name":
+        if not is_a(node, "by_name"):
             value = value_of(node, self.reader)
             if not _may_be_optimizers(optimizer, value):
                 raise _of_something_else(optimizer, path)

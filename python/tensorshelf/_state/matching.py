@@ -6,11 +6,12 @@ import numpy as np
 
 from tensorshelf._state import shards, tensors
 from tensorshelf._state.paths import Path, shown
-from tensorshelf._state.plain import Node
+from tensorshelf._state.plain import Node, is_a
 from tensorshelf._state.reader import Reader
 from tensorshelf._values import _dtypes
 from tensorshelf.errors import LayoutError
 
+_TENSORS = ("tensor", "piece", "tie")  # tags of what is a whole one
 OTHER = "Give the state that was saved. Nothing was loaded."
 
 
@@ -24,7 +25,7 @@ class Matching:
         """What is there and what was saved, of a tensor that is sharded: the same part of it, or
         the region of one that was saved whole.
         """
-        saved = isinstance(node, list) and node[0] == "part"
+        saved = is_a(node, "part")
         if not saved and not shards.is_sharded(target):
             return target, node
         if saved:
@@ -52,7 +53,7 @@ class Matching:
 
     def _whole(self, node: Node) -> Node | None:
         """The node of a tensor that was saved whole: not sharded, or with all of it in one part."""
-        if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "part"):
+        if not is_a(node, *_TENSORS, "part"):
             return None
         if node[0] != "part":
             return node
@@ -60,14 +61,13 @@ class Matching:
 
     def is_whole(self, target: Any, node: Node) -> bool:
         """Whether a tensor of the shape of the sharded one was saved, and not sharded."""
-        if not shards.is_sharded(target) or not isinstance(node, list):
+        if not shards.is_sharded(target) or not is_a(node, *_TENSORS):
             return False
-        tensor = node[0] in ("tensor", "piece", "tie")
-        return tensor and self._reader.about(node).shape == shards.part_of(target).shape
+        return self._reader.about(node).shape == shards.part_of(target).shape
 
     def check_shape(self, target: Any, node: Node, path: Path | None, *, cast: bool = True) -> None:
         """``cast``: whether it is copied into the target; else somebody converts it."""
-        if not isinstance(node, list) or node[0] not in ("tensor", "piece", "tie", "region"):
+        if not is_a(node, *_TENSORS, "region"):
             raise LayoutError(f"{shown(path)} is a tensor, and no tensor was saved there", OTHER)
         about = self._reader.about(node)
         if not isinstance(target, np.ndarray) and not _dtypes.is_known(about.element):

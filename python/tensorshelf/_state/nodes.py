@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tensorshelf._state import objects, plain
-from tensorshelf._state.plain import Node
+from tensorshelf._state.plain import Node, is_a
 from tensorshelf._state.reader import Reader
 
 _SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
@@ -25,7 +25,7 @@ def head(node: Node) -> list[Node]:
 
 
 def is_mapping(node: Node) -> bool:
-    return isinstance(node, list) and node[0] in _MAPPINGS
+    return is_a(node, *_MAPPINGS)
 
 
 def key_of(node: Node) -> Any:

@@ -19,6 +19,11 @@ Node = Any
 _THEMSELVES = {type(None), bool, float, str, bytes}
 
 
+def is_a(node: Node, *tags: str) -> bool:
+    """Whether it is a list with one of these tags."""
+    return isinstance(node, list) and bool(node) and node[0] in tags
+
+
 class NoPlainValue(Exception):
     """The value is another kind of leaf, or none at all."""
 

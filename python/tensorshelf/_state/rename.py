@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from tensorshelf._state.nodes import WITHIN, head, is_mapping, key_of, pairs
-from tensorshelf._state.plain import Node
+from tensorshelf._state.plain import Node, is_a
 from tensorshelf.errors import BadArgument
 
 Rename = Mapping[str, str] | Callable[[str], str]
@@ -25,7 +25,7 @@ def renamed(tree: Node, rename: Rename) -> Node:
 
 
 def _rename(node: Node, old: str, new: str, new_name: Callable[[str], str]) -> Node:
-    if not isinstance(node, list) or node[0] not in WITHIN:
+    if not is_a(node, *WITHIN):
         return node
     if node[0] == "by_name":
         return ["by_name", _rename_parameters(node[1], new_name)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tensorshelf import _core
 from tensorshelf._state import writers as writing
-from tensorshelf._state.plain import Node
+from tensorshelf._state.plain import Node, is_a
 from tensorshelf._state.writers import Writers
 from tensorshelf.errors import BadArgument
 
@@ -74,7 +74,7 @@ class Exchange(Protocol):
 
 
 def is_piece(node: Node) -> bool:
-    return isinstance(node, list) and bool(node) and node[0] == "piece"
+    return is_a(node, "piece")
 
 
 def shares(wholes: Mapping[str, tuple[Writers, int]], rank: int) -> dict[str, tuple[int, int]]:
