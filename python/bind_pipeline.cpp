@@ -95,7 +95,6 @@ void bind_pipeline(py::module_& m) {
 
   py::class_<SavePlan, std::shared_ptr<SavePlan>>(m, "SavePlan")
       .def(py::init(&plan_of), py::arg("sources"))
-      .def_property_readonly("nbytes", &SavePlan::size_bytes)
       .def("departed", &departed);
 
   py::class_<SavePending>(m, "PendingSave")
@@ -107,6 +106,7 @@ void bind_pipeline(py::module_& m) {
       .def("times", &SavePending::times)
       .def("copies", &SavePending::copies);
 
+  const PipelineOptions usual;
   py::class_<Pipeline, std::unique_ptr<Pipeline, DeletedUnlocked>>(m, "Pipeline")
       .def(py::init([](Shelf& shelf, unsigned workers, std::uint64_t check_one_in,
                        std::uint64_t bytes_per_second, std::vector<int> cpus, int nice,
@@ -121,9 +121,11 @@ void bind_pipeline(py::module_& m) {
                                            .trace = trace};
              return std::unique_ptr<Pipeline, DeletedUnlocked>(new Pipeline(shelf, options));
            }),
-           py::arg("shelf"), py::kw_only(), py::arg("workers"), py::arg("check_one_in"),
-           py::arg("bytes_per_second"), py::arg("cpus"), py::arg("nice"), py::arg("device_pieces"),
-           py::arg("device_piece_bytes"), py::arg("trace"))
+           py::arg("shelf"), py::kw_only(), py::arg("workers"),
+           py::arg("check_one_in") = usual.check_one_in,
+           py::arg("bytes_per_second") = usual.bytes_per_second, py::arg("cpus") = usual.cpus,
+           py::arg("nice") = usual.nice, py::arg("device_pieces") = usual.device_pieces,
+           py::arg("device_piece_bytes") = usual.device_piece_bytes, py::arg("trace") = usual.trace)
       .def("save", &save, py::arg("session"), py::arg("plan"), py::arg("step"), py::arg("id"))
       .def("drain", &drain)
       .def("close", &Pipeline::close, py::call_guard<Unlocked>());

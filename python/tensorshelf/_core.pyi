@@ -113,8 +113,6 @@ SourceTuple = tuple[TensorRef, int, int, bool, tuple[int, int, Axes] | None]
 @final
 class SavePlan:
     def __init__(self, sources: list[SourceTuple]) -> None: ...
-    @property
-    def nbytes(self) -> int: ...
     def departed(self) -> list[tuple[str, str]]: ...
 
 @final
@@ -134,13 +132,13 @@ class Pipeline:
         shelf: Shelf,
         *,
         workers: int,
-        check_one_in: int,
-        bytes_per_second: int,
-        cpus: list[int],
-        nice: int,
-        device_pieces: int,
-        device_piece_bytes: int,
-        trace: bool,
+        check_one_in: int = ...,
+        bytes_per_second: int = ...,
+        cpus: list[int] = ...,
+        nice: int = ...,
+        device_pieces: int = ...,
+        device_piece_bytes: int = ...,
+        trace: bool = ...,
     ) -> None: ...
     def save(
         self, session: Session, plan: SavePlan, step: int | None, id: bytes | None

@@ -13,16 +13,16 @@ from tensorshelf._state.fill import can_be_filled
 from tensorshelf._state.paths import shown
 from tensorshelf.errors import BadArgument
 
-_PIPELINE: dict[str, Any] = {
-    "workers": None,
-    "check_one_in": 16,
-    "bytes_per_second": 0,
-    "cpus": (),
-    "nice": 0,
-    "device_pieces": 0,
-    "device_piece_bytes": 0,
-    "trace": False,
-}
+_PIPELINE = (
+    "workers",
+    "check_one_in",
+    "bytes_per_second",
+    "cpus",
+    "nice",
+    "device_pieces",
+    "device_piece_bytes",
+    "trace",
+)
 
 
 def check_options(options: AutosaveOptions) -> None:
@@ -65,36 +65,43 @@ def _check_interval(every: Any, mtbi: Any) -> None:
 
 
 def pipeline_options(given: Any) -> dict[str, Any]:
-    """All that the pipeline is made with. Raises BadArgument for what cannot be."""
+    """What of it is given; the pipeline has what it is else. Raises BadArgument for what cannot
+    be.
+    """
     if not isinstance(given, Mapping):
         raise BadArgument(f"pipeline={given!r} is no dict", 'Use {"workers": 2}, say.')
-    unknown = given.keys() - _PIPELINE.keys()
+    unknown = given.keys() - set(_PIPELINE)
     if unknown:
         raise BadArgument(
             f"the pipeline has no option {min(unknown, key=str)!r}",
             f"It has {', '.join(_PIPELINE)}.",
         )
-    chosen = {**_PIPELINE, **given}
-    for option, usual in _PIPELINE.items():
-        number = chosen[option]
-        if option in ("cpus", "trace") or (number is None and usual is None):
-            continue
-        if not is_whole(number):
-            raise BadArgument(f"{option}={number!r} is no whole number", "Give one, or leave it.")
-        most = 2**31 - 1 if option in ("workers", "device_pieces", "nice") else 2**63 - 1
-        if number < 0 and option != "nice":
-            raise BadArgument(f"{option}={number} is out of range", "Give 0 or more.")
-        if abs(number) > most:  # the pipeline's own limits are lower, and told by it
-            raise BadArgument(f"{option}={number} is out of range", "Give one that is far smaller.")
-    cpus = chosen["cpus"]
+    chosen = dict(given)
+    if chosen.get("workers", 0) is None:
+        del chosen["workers"]
+    cpus = chosen.pop("cpus", ())
+    if not isinstance(chosen.get("trace", False), bool):
+        raise BadArgument(f"trace={chosen['trace']!r} is neither True nor False", "Use one.")
+    for option, number in chosen.items():
+        if option != "trace":
+            _check_number(option, number)
     if isinstance(cpus, (str, bytes)) or not isinstance(cpus, Iterable):
         raise BadArgument(f"cpus={cpus!r} is no list of cores", "Use [0, 1], say.")
     chosen["cpus"] = list(cpus)
     if not all(map(is_whole, chosen["cpus"])):
         raise BadArgument(f"cpus={cpus!r} has what is no core's number", "Use [0, 1], say.")
-    if not isinstance(chosen["trace"], bool):
-        raise BadArgument(f"trace={chosen['trace']!r} is neither True nor False", "Use one.")
     return chosen
+
+
+def _check_number(option: str, number: Any) -> None:
+    """As far as the pipeline could not tell of it: its own limits are lower."""
+    if not is_whole(number):
+        raise BadArgument(f"{option}={number!r} is no whole number", "Give one, or leave it.")
+    most = 2**31 - 1 if option in ("workers", "device_pieces", "nice") else 2**63 - 1
+    if number < 0 and option != "nice":
+        raise BadArgument(f"{option}={number} is out of range", "Give 0 or more.")
+    if abs(number) > most:
+        raise BadArgument(f"{option}={number} is out of range", "Give one that is far smaller.")
 
 
 def _check_group(group: Any, on_busy: Any) -> None:

@@ -81,7 +81,7 @@ class Feed:
         overlap: bool,
     ) -> None:
         chosen = pipeline_options(options)
-        if chosen["workers"] is None:
+        if "workers" not in chosen:
             chosen["workers"] = _workers(chosen["cpus"])
         self._pipeline = _core.Pipeline(shelf._core, **chosen)
         self._plan: SavePlan | None = None
