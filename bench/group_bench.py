@@ -60,7 +60,7 @@ def _latencies(
         for step in range(1, saves + 3):
             values += 1
             commit = auto.step(step)
-            work(0.05)
+            work(0.25)  # longer than a commit takes, else its end is what gives the GIL
             auto.wait()
             assert commit is not None
             times = commit.times

@@ -114,12 +114,12 @@ class Coordination:
         self._every = 0
         if commits:
             self._drains.lag(self._offers.busy(number))
-        # Relays have more to do with it, and stand last.
-        for ranks in reversed(self._members):
+        for ranks in self._members:  # relays first: they have more to do with it
             if len(ranks) > 1:
                 self._wire.post(relay_box(ranks[0]), posted)
-            else:
-                self._wire.put(decision_key(number, ranks[0]), posted)
+        alone = [ranks[0] for ranks in self._members if len(ranks) == 1]
+        if alone:
+            self._wire.put_all([decision_key(number, rank) for rank in alone], posted)
         forget(self._steps, number)
         self._compared.decided(number)
         self._offers.decided(number)

@@ -69,8 +69,7 @@ class Relaying:
     def _down(self, decision: _core.GroupMessage, posted: bytes) -> None:
         self._relay.receive_decision(decision)
         _, number = decision.epoch
-        for rank in self._ranks:
-            self._wire.put(decision_key(number, rank), posted)
+        self._wire.put_all([decision_key(number, rank) for rank in self._ranks], posted)
         forget(self._steps, number)
         self._compared.decided(number)
         self._offers.decided(number)
