@@ -1,5 +1,6 @@
 """torch.distributed.checkpoint over shelves, by several ranks: one save of all, or none."""
 
+import functools
 import os
 import pathlib
 from typing import Any
@@ -14,6 +15,7 @@ pytest.importorskip("msgpack")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
 
 from tensorshelf.dcp import ShelfReader, ShelfWriter  # noqa: E402
+from tensorshelf.dcp._opening import Access  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -308,6 +310,34 @@ def test_a_shelf_that_is_lost_and_one_that_is_another(tmp_path: pathlib.Path) ->
     path.write_bytes(kept)  # older than the group
     with pytest.raises(dcp.CheckpointException, match=r"version 1 prepared as .*Put run\.1\.shelf"):
         load_here(tmp_path)
+
+
+def test_an_older_version_of_another_group_is_no_part(tmp_path: pathlib.Path) -> None:
+    """Though it has the number that the record names."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder, values in ((own, [1.0]), (other, [5.0, 6.0])):
+        folder.mkdir()
+        run_ranks(functools.partial(save, keep=3), 2, folder, 2, values)
+    (own / "run.1.shelf").write_bytes((other / "run.1.shelf").read_bytes())
+    with pytest.raises(dcp.CheckpointException, match=r"It is shelf .*, another one"):
+        load_here(own)
+
+
+def test_the_record_is_committed_before_a_part_that_waits(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power loss could leave the part of a save that is none."""
+    run_ranks(save_unheard, 2, tmp_path, [1.0])
+    opened, open_ = [], Access.open
+
+    def noted(self: Access, path: str, mode: Any = "r") -> ts.Shelf:
+        if mode == "r+":
+            opened.append(pathlib.Path(path).name)
+        return open_(self, path, mode)
+
+    monkeypatch.setattr(Access, "open", noted)
+    check_whole(tmp_path, 1.0)
+    assert opened == ["run.0.shelf", "run.1.shelf"]
 
 
 def test_a_part_that_is_damaged_before_its_rank_has_committed_it(tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import pathlib
 import pickle
 import threading
@@ -18,7 +19,11 @@ dcp = pytest.importorskip("torch.distributed.checkpoint")
 
 from tensorshelf.dcp import ShelfReader, ShelfWriter  # noqa: E402
 from tensorshelf.dcp._names import name_of  # noqa: E402
-from tensorshelf.dcp._shares import Word, moment  # noqa: E402
+from tensorshelf.dcp._shares import (  # noqa: E402
+    Vouched,
+    Word,
+    moment,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -133,6 +138,37 @@ def test_a_load_whose_reader_looked_at_another_save_is_ended(tmp_path: pathlib.P
         reader = ShelfReader(path)
         with alone(), pytest.raises(dcp.CheckpointException, match="looked at another save"):
             dcp.load(state_of(0), storage_reader=reader, no_dist=True, planner=Looks())
+
+
+def test_ranks_that_have_seen_different_saves_load_none(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "run.shelf"
+    with ShelfWriter(path) as writer:
+        save(1, writer)
+    reader = ShelfReader(path)
+    reader.read_metadata()
+    own = reader.prepare_local_plan(dcp.LoadPlan([]))
+    other = dataclasses.replace(own, storage_data=Vouched(b"of another save", False))
+    assert len(reader.prepare_global_plan([own, own])) == 2
+    with pytest.raises(ts.StaleError, match="ranks have seen different saves"):
+        reader.prepare_global_plan([own, other])
+
+
+def test_a_save_whose_shelf_another_writer_closed_is_none(tmp_path: pathlib.Path) -> None:
+    """Between its values and its end: they went with the shelf."""
+    path = tmp_path / "run.shelf"
+    with ShelfWriter(path) as first, ShelfWriter(path) as second:
+        save(1, first)
+        save(2, second)
+        finish = first.finish
+
+        def closed_before(*given: Any, **more: Any) -> None:
+            second.close()
+            finish(*given, **more)
+
+        first.finish = closed_before  # type: ignore[method-assign]
+        with pytest.raises((ts.ClosedError, dcp.CheckpointException), match="was closed"):
+            save(3, first)
+    assert values(path) == {2}
 
 
 def test_the_shelf_of_another_rank_is_no_beginning(tmp_path: pathlib.Path) -> None:

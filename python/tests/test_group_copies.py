@@ -101,6 +101,19 @@ def test_a_generation_is_behind_those_of_what_is_prepared_alone():
     assert found.generation > new
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_generation_is_behind_those_of_what_a_copy_has_prepared(lost):
+    """Of a part whose own shelf was lost, or put back as it was before."""
+    old, new = 4 << 32, 5 << 32 | 0xFFFFFFFF
+    parts = [Part("job", rank, 2, old, 3) for rank in range(2)]
+    own = Held("own", None, None, None, blank=True) if lost else Held("own", parts[0], None, None)
+    copy = Held("copy", parts[0], Part("job", 0, 2, new, 4), 4)
+    other = Held("other", parts[1], None, None)
+    found = agree.answer([Offer(Site("a"), 1, own, {}), Offer(Site("b"), 1, other, {0: copy})])
+    assert found.number == 3
+    assert found.generation > new
+
+
 def other_steps(rank: Rank) -> None:
     """Rank 1 saves another step than the others, the second time."""
     with rank.open() as shelf:

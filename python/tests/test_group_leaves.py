@@ -149,6 +149,39 @@ def test_a_medium_that_fails_at_the_decision_is_told(two, monkeypatch):
     assert [first for first, _ in two.run(trained(0))] == [2, 2]
 
 
+def test_what_failed_at_the_decision_is_not_drained(two, monkeypatch, tmp_path):
+    resolve, agreed = member.Member._resolve, []
+
+    def failing(self, *, commit):
+        if self._rank == 1 and self.committed[0] == 1:
+            raise ts.errors.IoError("the drive failed", "Look at it.")
+        return resolve(self, commit=commit)
+
+    monkeypatch.setattr(member.Member, "_resolve", failing)
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf, drain=ts.Drain(tmp_path / "remote", timeout=1.0))
+            auto.resume()
+            drains = auto._commits._member._drains
+            agree = drains.agreed
+
+            def noted(number):
+                agreed.append((rank.rank, shelf.step))
+                agree(number)
+
+            drains.agreed = noted
+            for step in (1, 2):
+                rank.step(auto, step)
+                with contextlib.suppress(ts.ShelfError):
+                    auto.wait()
+                if step == 1:
+                    assert auto.drain.wait(60)
+
+    two.run(body)
+    assert sorted(agreed) == [(0, 1), (0, 2), (1, 1)]
+
+
 def waited(rank: Rank) -> Exception | int | None:
     """What a first save came to: the error of wait(), or the step."""
     with rank.open() as shelf:

@@ -365,6 +365,13 @@ def test_what_is_of_each_rank_alone_is_refused(
         assert view.load("loader")["loader"].keys() == {"seed"}  # rank 0's
 
 
+def test_the_first_rank_that_differs_is_named(tmp_path: pathlib.Path) -> None:
+    paths = saved(tmp_path, 4, lambda rank: {"loader": {"seed": max(rank - 1, 0)}})
+    said = "'loader' is of each rank alone: ranks 0 and 2"
+    with ts.open_merged(paths) as view, pytest.raises(ts.LayoutError, match=said):
+        view.load_into({"loader": {"seed": 0}})
+
+
 class Seeded:
     """Generators of a rank, as ts.RNG has those of a process."""
 
