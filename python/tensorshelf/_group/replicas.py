@@ -14,7 +14,7 @@ from tensorshelf._group.offer import held
 from tensorshelf._group.start import Agreed
 from tensorshelf._group.wire import Store, Wire
 from tensorshelf._state.paths import RECORD
-from tensorshelf.errors import BadArgument, CorruptError, NotAShelf, ShelfError, TruncatedError
+from tensorshelf.errors import BadArgument, CorruptError, NotAShelf, ShelfError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -170,7 +170,7 @@ def _or_put_aside(path: str) -> Iterator[None]:
     """A copy that cannot be opened is none; the next is made in its place."""
     try:
         yield
-    except (BadArgument, CorruptError, NotAShelf, TruncatedError) as error:
+    except (BadArgument, CorruptError, NotAShelf) as error:
         aside = f"{path}.damaged"
         for number in itertools.count(2):  # what was put aside before may be the last there is
             if not os.path.lexists(aside):
