@@ -17,7 +17,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("msgpack")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
 
-from tensorshelf.dcp import ShelfReader, ShelfWriter  # noqa: E402
+from tensorshelf.dcp import (  # noqa: E402
+    ShelfReader,
+    ShelfWriter,
+    _verdicts,
+)
 from tensorshelf.dcp._names import name_of  # noqa: E402
 from tensorshelf.dcp._shares import (  # noqa: E402
     Vouched,
@@ -205,6 +209,21 @@ def test_a_word_has_arrived_when_it_was_sent_and_not_when_it_is_copied() -> None
     assert sent.arrived > begun
     later = moment()
     assert copy.deepcopy(sent).arrived < later
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_word_from_before_the_save_is_looked_up_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """A planner that keeps plans gives an old one again."""
+    looked_up = Word("shelf", b"of now")
+    monkeypatch.setattr(_verdicts, "word_read", lambda *_: looked_up)
+    with ShelfWriter(tmp_path / "run.shelf") as writer, ts.open(tmp_path / "x.shelf") as shelf:
+        old = pickle.loads(pickle.dumps(Word("shelf", b"of then")))
+        writer.set_up_storage_writer(False, rank=1)
+        new = pickle.loads(pickle.dumps(Word("shelf", b"of this save")))
+        plan = dcp.SavePlan([], storage_data=old if late else new)
+        assert writer._heard(plan, shelf) is (looked_up if late else new)
 
 
 def test_a_reader_is_not_asked_for_each_rank() -> None:
