@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import wire  # noqa: E402
+from tensorshelf._group import council, wire  # noqa: E402
 from tensorshelf._group.council import Council  # noqa: E402
 from tensorshelf._group.wire import Wire  # noqa: E402
 
@@ -62,14 +62,37 @@ def test_who_does_not_come_is_waited_for_as_long_as_the_group_says(
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    council = Council(
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(wire, "time", clock)
+    monkeypatch.setattr(council, "time", clock)
+    meeting = Council(
         *(Wire(torch.distributed.HashStore(), ""), rank, 2, 3.0),
         *("here", "it", "what all do", "resume()"),
     )
     with pytest.raises(ts.UnresolvedError, match=said):
-        council.answer(lambda: 1, sum)
+        meeting.answer(lambda: 1, sum)
     assert now[0] == pytest.approx(1000 + seconds, rel=0, abs=0.1)
+
+
+def test_ranks_that_come_one_after_the_other_have_one_time_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others wait for rank 0 as long, and no longer."""
+    now, store = [1000.0], torch.distributed.HashStore()
+    late = Wire(store, "")
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > 1002.5:
+            late.put("said/1", b'{"said": 1}')
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(wire, "time", clock)
+    monkeypatch.setattr(council, "time", clock)
+    meeting = Council(Wire(store, ""), 0, 3, 3.0, "here", "it", "what all do", "resume()")
+    with pytest.raises(ts.UnresolvedError, match="within 3 s 1 of 3 ranks did not say it: 2"):
+        meeting.answer(lambda: 1, sum)
+    assert now[0] == pytest.approx(1003.0, rel=0, abs=0.1)
 
 
 def agree(body: Callable[[int], tuple[Any, Any]]) -> list[Any]:

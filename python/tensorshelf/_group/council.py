@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -96,9 +97,11 @@ class Council(NamedTuple):
 
     def _heard(self) -> list[Any]:
         heard = []
+        end = time.monotonic() + self.seconds  # for all: those that have come wait no longer
         for rank in range(self.members):
+            left = max(end - time.monotonic(), 0.0)
             try:
-                told = json.loads(self.wire.take(key_of(rank), seconds=self.seconds))
+                told = json.loads(self.wire.take(key_of(rank), seconds=left))
             except (RuntimeError, TimeoutError) as error:
                 ranks = range(self.members)
                 with of_store(_SAID):
