@@ -181,7 +181,7 @@ TEST_CASE("the newest version can be held beside a writer that never rests") {
       writer.persist();
     }
   });
-  for (unsigned i = 0; i < rounds(40); ++i) {
+  for (unsigned i = 0; i < rounds(100); ++i) {
     const VersionPin pin = reader.pin();
     for (int times = 0; times < 3; ++times) {
       if (!has(reader, pin.version())) FAIL_CHECK("version " << pin.version() << " changed");
