@@ -101,6 +101,17 @@ def test_a_generation_is_behind_those_of_what_is_prepared_alone():
     assert found.generation > new
 
 
+@pytest.mark.parametrize("has", [0, 1])
+def test_stores_of_two_kinds_are_refused(has):
+    held = Held("own", None, None, None, blank=True)
+    offers = [Offer(Site("a"), 0, held, {}, queues=rank == has) for rank in range(2)]
+    with pytest.raises(
+        ts.BadArgument, match=f"of rank {has} has queues, and that of rank {1 - has}"
+    ):
+        agree.answer(offers)
+    assert agree.answer([offer._replace(queues=True) for offer in offers]).number == 0
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_generation_is_behind_those_of_what_a_copy_has_prepared(lost):
     """Of a part whose own shelf was lost, or put back as it was before."""

@@ -49,6 +49,7 @@ def answer(offers: list[Offer]) -> Answer:
     copies = _same_on_all(offers)
     _refuse_partition_on_some(offers)
     _refuse_other_drains(offers)
+    _refuse_other_stores(offers)
     for rank, offer in enumerate(offers):
         _refuse_anothers(rank, offer)
     places = [*_own(offers), *_copies(offers)]
@@ -145,6 +146,18 @@ def _refuse_other_drains(offers: list[Offer]) -> None:
             raise BadArgument(
                 f"rank {rank} has {other or 'no drain='}, and rank 0 {first or 'no drain='}",
                 "Give all the same: they drain the same versions, and the same ones stay.",
+            )
+
+
+def _refuse_other_stores(offers: list[Offer]) -> None:
+    """Votes would lie where nobody takes them."""
+    for rank, offer in enumerate(offers):
+        if offer.queues != offers[0].queues:
+            has, lacks = (rank, 0) if offer.queues else (0, rank)
+            raise BadArgument(
+                f"the store of rank {has} has queues, and that of rank {lacks} has none",
+                "Give all ranks stores of one kind: a TCPStore with use_libuv=True, say, which is "
+                "torch's usual one.",
             )
 
 

@@ -47,6 +47,7 @@ class Offer(NamedTuple):
     copies: Mapping[int, Held]  # that it keeps, by whose part it is
     partition: Choice = False  # who is to save pieces of what all hold alike
     drain: str | None = None  # of what is drained what stays, as it was told
+    queues: bool = False  # its store has them, and its votes lie there
 
 
 def held(core: _core.Shelf, path: str) -> Held:
@@ -105,9 +106,9 @@ def _committed(version: RetainedVersion, path: str) -> Part:
 
 def offer_of(said: list[Any]) -> Offer:
     """Out of JSON."""
-    site, replicate, own, copies, partition, drain = said
+    site, replicate, own, copies, *others = said
     kept = {int(owner): _held(copy) for owner, copy in copies.items()}
-    return Offer(Site(*site), replicate, _held(own), kept, partition, drain)
+    return Offer(Site(*site), replicate, _held(own), kept, *others)
 
 
 def _held(found: list[Any]) -> Held:

@@ -71,7 +71,7 @@ def agree_on_start(
 
     def said() -> Offer:
         copies.update(open_copies())
-        return _offer(shelf, copies, rank)
+        return _offer(shelf, copies, rank)._replace(queues=wire.has_queues)
 
     council = Council(
         wire,

@@ -71,6 +71,10 @@ class Wire:
         """The connection, and what its keys begin with."""
         return self._store, self._prefix
 
+    @property
+    def has_queues(self) -> bool:
+        return self._queues is not None
+
     def put(self, key: str, value: bytes) -> None:
         self._store.set(self._prefix + key, value)
 
