@@ -1,5 +1,6 @@
 """What a rank does at the place that it drains to, one thing behind the other."""
 
+import contextlib
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -35,6 +36,18 @@ def begun(folder: pathlib.Path, shelves: list[ts.Shelf], *play: Any, **options: 
     for rank, *what in play:
         job.act(rank, *what)
     return job
+
+
+@contextlib.contextmanager
+def waits_raise(site: Any, error: Exception) -> Iterator[None]:
+    """Between what all have put and its name."""
+
+    def wait(nbytes: int) -> None:
+        raise error
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(site, "_wait", wait)
+        yield
 
 
 def steps_of(remote: Remote, rank: int) -> list[int | None]:
@@ -82,30 +95,20 @@ def test_a_part_of_a_shelf_that_was_lost_is_not_waited_for(
 def test_who_was_given_up_names_nothing(
     tmpfs: pathlib.Path, shelves: list[ts.Shelf], remote: Remote
 ) -> None:
-    job = begun(tmpfs, shelves, (0, "put", 1), (1, "put", 1))
-
-    def given_up(nbytes: int) -> None:
-        raise ts.errors.StaleError("given up", "Open it again.")
-
-    job.sites[0]._wait = given_up
-    with pytest.raises(ts.StaleError):
-        job.sites[0].look()
+    site = begun(tmpfs, shelves, (0, "put", 1), (1, "put", 1)).sites[0]
+    given_up = ts.StaleError("given up", "Open it again.")
+    with waits_raise(site, given_up), pytest.raises(ts.StaleError):
+        site.look()
     assert versions(remote) == []
 
 
 def test_a_part_that_was_seen_and_is_gone_is_not_named(
     tmpfs: pathlib.Path, shelves: list[ts.Shelf], remote: Remote
 ) -> None:
-    job = begun(tmpfs, shelves, (0, "put", 1), (1, "put", 1))
-
-    def fails(nbytes: int) -> None:
-        raise ts.errors.IoError("the remote failed", "Try again.")
-
-    site = job.sites[0]
-    wait, site._wait = site._wait, fails
-    with pytest.raises(ts.errors.IoError):
+    site = begun(tmpfs, shelves, (0, "put", 1), (1, "put", 1)).sites[0]
+    failed = ts.errors.IoError("the remote failed", "Try again.")
+    with waits_raise(site, failed), pytest.raises(ts.errors.IoError):
         site.look()
-    site._wait = wait
     for path in [path for path in remote.now() if path.startswith("rank-1/manifests/")]:
         remote.delete([path])
     remote.settle()
