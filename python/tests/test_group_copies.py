@@ -170,6 +170,32 @@ def test_a_copy_with_a_rank_that_keeps_it_no_more_is_given_back(tmp_path, monkey
     assert b"bye" in told[1]
 
 
+def test_a_copy_that_nobody_keeps_any_more_is_let_go(tmp_path):
+    four = Kept(tmp_path, 4)
+    four.nodes = ["a", "a", "b", "b"]
+    four.run(lambda rank: steps(rank, 1))
+    before = keepers(four)
+    four.nodes = ["a", "b", "a", "b"]
+    four.run(lambda rank: steps(rank, 1))
+    after = keepers(four)
+    old = [(owner, before[owner][0]) for owner in range(4) if before[owner] != after[owner]]
+    assert old
+
+    def body(rank: Rank) -> list[int | None]:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            found = []
+            for owner, keeper in old:
+                if keeper == rank.rank:
+                    with ts.open(four.copy(owner, keeper)) as copy:
+                        found.append(copy.step)
+            auto.close()
+            return found
+
+    assert [step for steps in four.run(body) for step in steps] == [1] * len(old)
+
+
 def test_a_copy_that_is_in_use_stays_where_it_is(three):
     three.run(lambda rank: steps(rank, 1))
     (keeper,) = keepers(three)[0]

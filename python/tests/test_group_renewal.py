@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from group_ranks import Kept, Rank, same, steps
+from group_ranks import Kept, Rank, damage, same, steps
 
 import tensorshelf as ts
 from tensorshelf._group import kept, member, stream
@@ -67,6 +67,37 @@ def test_what_is_whole_is_not_sent_again(two: Kept, monkeypatch: pytest.MonkeyPa
     assert sent == [("renew", 0, 1, True)]
     two.run(lambda rank: steps(rank, 0))
     assert len(sent) == 1
+
+
+def test_a_copy_that_was_asked_and_is_damaged_is_sent_whole(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = Kept(tmp_path, 3)
+    three.copies = 2
+    first, second = sorted(
+        three.run(lambda rank: (steps(rank, 2), rank.group.info())[1])[0].keepers
+    )
+    damage(three.copy(0, first), np.full(1000, 2.0))
+    three.path(0).unlink()
+    sent = noted(monkeypatch)
+    assert three.run(held_by)[0] == (first, second)
+    assert sent == [("renew", 0, first, True)]
+    same(three, 0, first)
+
+
+def test_a_copy_that_was_not_asked_is_sent_what_changes(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three = Kept(tmp_path, 3)
+    three.copies = 2
+    three.run(lambda rank: steps(rank, 2))
+    three.path(0).unlink()
+    sent = noted(monkeypatch)
+    assert three.run(lambda rank: steps(rank, 1))[0] == (2, 2.0)
+    assert sorted(put for put in sent if put[1] == 0) == [
+        ("put", 0, 1, False),
+        ("put", 0, 2, False),
+    ]
 
 
 def test_resume_does_not_wait_for_it_and_the_first_save_follows(
