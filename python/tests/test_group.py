@@ -211,6 +211,32 @@ def test_what_is_not_saved_is_told_though_the_next_save_was_begun(two, monkeypat
     assert step0 == step1 == 5
 
 
+def test_a_third_save_waits_for_the_first_whatever_is_in_flight(two):
+    """One that is prepared, and one that is copied behind it: more would find nothing to do."""
+    gone_on = threading.Event()
+
+    def body(rank: Rank):
+        with rank.open(in_flight=3) as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            if rank.rank == 0:
+                rank.group.timeout = 1.0
+                for number in (1, 2):
+                    rank.step(auto, number)
+                with pytest.raises(ts.UnresolvedError):
+                    rank.step(auto, 3)
+                undecided = rank.group.info().undecided
+                rank.group.timeout = 30.0
+                gone_on.set()
+                return undecided
+            assert gone_on.wait(30)
+            for number in (1, 2):
+                rank.step(auto, number)
+            return 2
+
+    assert two.run(body) == [2, 2]
+
+
 def test_ranks_that_hear_of_it_at_different_steps_save_the_same_ones(two, monkeypatch):
     """Who hears of a failure at the next step saves that step, as the others do that had not
     heard of it yet. Else all epochs from then on are of different steps.

@@ -289,3 +289,19 @@ def test_a_hash_is_of_the_moment_at_which_it_was_taken():
     before = chunk.known
     tensor += 1
     assert chunk.hash() == before != drift.Chunks({"a": tensor}).chunk(1).known
+
+
+def test_a_save_has_the_mark_of_what_it_prepared(three, monkeypatch):
+    """By which its copies know it, and what it votes against is dropped."""
+    marks = []
+    hear = member.Member._hear
+
+    def noted(self, save, *others):
+        marks.append((self._core.prepared()["id"] == save.part.mark(), save.part.alike is not None))
+        hear(self, save, *others)
+
+    monkeypatch.setattr(member.Member, "_hear", noted)
+    three.run(lambda rank: trained(rank, 3))
+    assert len(marks) == 9
+    assert all(same for same, _ in marks)
+    assert any(known for _, known in marks)

@@ -93,6 +93,15 @@ def test_what_a_copy_has_prepared_is_taken_for_a_shelf_that_is_behind():
     assert found.copy_todos == [{}, {"0": "commit"}]
 
 
+def test_what_is_prepared_alone_says_of_how_many_ranks_the_job_is():
+    """As it is left where all die in the first save."""
+    prepared = [Part("job", rank, 2, 7, 1) for rank in range(2)]
+    offers = [Offer(Site("a"), 0, Held("own", None, part, 1, blank=True), {}) for part in prepared]
+    assert agree.answer(offers).todos == ["commit", "commit"]
+    with pytest.raises(ts.BadArgument, match="3 ranks"):
+        agree.answer([*offers, Offer(Site("a"), 0, Held("own", None, None, None, blank=True), {})])
+
+
 def test_a_generation_is_behind_those_of_what_is_prepared_alone():
     """As a start leaves it that dies in its first save: else what it left might count as newer."""
     old, new = 4 << 32, 5 << 32 | 0xFFFFFFFF
