@@ -17,8 +17,9 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
+from tensorshelf import _core  # noqa: E402
 from tensorshelf._auto.flight import Flight  # noqa: E402
-from tensorshelf._group import member, station, together, wire  # noqa: E402
+from tensorshelf._group import coordinate, member, station, together, wire  # noqa: E402
 from tensorshelf._group.part import Part  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -63,6 +64,20 @@ def test_who_saves_on_hears_that_rank_0_has_left(two):
 
     _, heard = two.run(body, timeout=5)
     assert [(type(error), error.rank) for error in heard] == [(ts.errors.GroupError, 0)] * 3
+
+
+def test_a_second_rank_that_leaves_is_told_to_nobody():
+    """Whoever heard of the first takes no decision any more: it would lie in the store for good."""
+    store = torch.distributed.HashStore()
+    made = coordinate.Coordination(
+        wire.Wire(store, ""), _core.Coordinator(3, (1, 5)), [[0], [1], [2]]
+    )
+    no = _core.GroupMessageKind.no
+    for rank, number in ((1, 6), (2, 6), (0, 7)):
+        vote = _core.GroupMessage(no, (1, number), rank, b"closed")
+        made.take(coordinate.with_step(coordinate.LEAVES, vote))
+    told = [store.check([coordinate.decision_key(number, 0)]) for number in (6, 7, 8)]
+    assert told == [True, False, False]
 
 
 def test_a_decision_is_waited_for_longer_than_the_store_waits():
