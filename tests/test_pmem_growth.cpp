@@ -3,6 +3,7 @@
 // medium can grow again. The system's calls are those below, which refuse on demand.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -242,4 +243,28 @@ TEST_CASE("addresses that another thread takes in between: others, and none is l
     }
     CHECK(pages() <= before + 1024);  // 4 MiB of heap at most, not 50 huge pages
   }
+}
+
+TEST_CASE("all of new room is touched before anything is written there", "[pmem]") {
+  if (!pmem_supported()) return;
+#if defined(MADV_POPULATE_WRITE)
+  constexpr std::uint64_t kOdd = 1001 * kPageBytes;  // behind whole parts of many pages
+  constexpr std::uint64_t kRoom = 96 * kMebibyte + kOdd;
+  const scratch::Directory dir(kTmpfs);
+  const auto medium = make_pmem_medium(open_file(dir / "s"), {});
+  medium->reserve(kRoom);
+  const auto faults = [] {
+    rusage used{};
+    ::getrusage(RUSAGE_SELF, &used);
+    return used.ru_minflt;
+  };
+  const auto page = pattern(kPageBytes, 1);
+  medium->write(0, page, 0);
+  const auto before = faults();
+  for (std::uint64_t at = 0; at < kRoom; at += kPageBytes) medium->write(at, page, 0);
+  CHECK(faults() - before < 100);  // of 25,577 pages
+  CHECK(medium->size() >= kRoom);
+#else
+  SKIP("the kernel's headers have no MADV_POPULATE_WRITE");
+#endif
 }

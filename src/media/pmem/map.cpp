@@ -16,6 +16,7 @@
 
 #include "base/check.hpp"
 #include "base/fault_guard.hpp"
+#include "base/side_by_side.hpp"
 #include "base/size_text.hpp"
 #include "media/own_directory.hpp"
 
@@ -23,6 +24,7 @@ namespace tensorshelf {
 namespace {
 
 constexpr std::uint64_t kGiantPageBytes = 1024 * 1024 * 1024;
+constexpr std::uint64_t kFaultedBytes = std::uint64_t{32} << 20;  // by a thread at a time
 
 struct Deleter {
   void operator()(pmem2_source* source) const { pmem2_source_delete(&source); }
@@ -142,6 +144,20 @@ void PmemMap::drop_last() {
   const int code = pmem2_map_delete(&segments_.back());
   TENSORSHELF_ASSERT(code == 0);
   segments_.pop_back();
+}
+
+void PmemMap::fault_in(const Extent& mapped) const {
+#if defined(MADV_POPULATE_WRITE)
+  auto fault_part = [&](std::size_t part) {
+    const std::uint64_t begin = mapped.at + part * kFaultedBytes;
+    const std::uint64_t end = std::min(begin + kFaultedBytes, mapped.end());
+    ::madvise(base_ + begin, end - begin, MADV_POPULATE_WRITE);
+  };
+  const std::uint64_t parts = round_up(mapped.size_bytes, kFaultedBytes) / kFaultedBytes;
+  sharing.share(default_threads(), parts, PartJob(fault_part));
+#else
+  static_cast<void>(mapped);
+#endif
 }
 
 DaxGeometry dax_geometry(int fd, const std::filesystem::path& path) {

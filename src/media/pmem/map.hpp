@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <vector>
 
+#include <tensorshelf/extent.hpp>
+
 #include "base/huge_pages.hpp"
 
 struct pmem2_map;
@@ -40,6 +42,10 @@ class PmemMap {
   // Maps the file's next size_bytes behind what is mapped. Strong guarantee.
   void append(int fd, std::uint64_t size_bytes);
   void drop_last();  // undoes the last append()
+
+  // Page faults now rather than inside the first write, by as many threads as copy by default.
+  // Advice: where the kernel refuses it, they come then.
+  void fault_in(const Extent& mapped) const;
 
   std::byte* base() const { return base_; }
   std::uint64_t size_bytes() const { return size_bytes_; }

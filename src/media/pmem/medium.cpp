@@ -16,7 +16,6 @@
 #include "media/pmem/medium.hpp"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -336,10 +335,7 @@ std::uint64_t PmemMedium::reserve(std::uint64_t size_bytes) {
     remove_room(*file_, old_file_size);
     throw;
   }
-#if defined(MADV_POPULATE_WRITE)
-  // Page faults now rather than inside the first write; advice, so a refusal is no matter.
-  if (!by_file_) ::madvise(work_->base() + room.at, room.size_bytes, MADV_POPULATE_WRITE);
-#endif
+  if (!by_file_) work_->fault_in(room);
   return room_bytes_ = size_bytes_ = room.end();
 }
 
