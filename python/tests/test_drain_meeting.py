@@ -75,6 +75,8 @@ def test_a_commit_tells_what_is_drained(
         decision = store.get(coordinate.decision_key(6, rank))
         assert coordinate.drains_of(decision) == told
     assert drains.lagging == lagging
+    assert made._offers.of_all(6) == BUSY  # nothing of what was decided is kept
+    assert not made._compared._found
 
 
 @pytest.mark.parametrize(
