@@ -12,7 +12,7 @@ from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf._state.split import Exchange
 
 
-class Shelf(Protocol):
+class CommittedShelf(Protocol):
     """What saving asks of a shelf."""
 
     _assignments: Assignments
@@ -95,10 +95,10 @@ class Alone:
     def drained(self, drain: str, drains: Drains | None) -> None:
         """Nobody else needs to know."""
 
-    def start(self, shelf: Shelf) -> None:
+    def start(self, shelf: CommittedShelf) -> None:
         """The shelf's newest version is what there is."""
 
-    def mend(self, shelf: Shelf) -> bool:
+    def mend(self, shelf: CommittedShelf) -> bool:
         """There is nowhere else."""
         return False
 
@@ -109,7 +109,7 @@ class Alone:
     def chosen(self, every: int) -> int:
         return every
 
-    def resumed(self, shelf: Shelf) -> None:
+    def resumed(self, shelf: CommittedShelf) -> None:
         """Nobody else needs it."""
 
     def loading(self) -> AbstractContextManager[None]:
@@ -120,17 +120,21 @@ class Alone:
         """All of it."""
         return flatten(state)
 
-    def begin(self, shelf: Shelf, step: int) -> bool:
+    def begin(self, shelf: CommittedShelf, step: int) -> bool:
         self._step = step
         return False
 
     def planned(
-        self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan, saved: SavedInto
+        self,
+        shelf: CommittedShelf,
+        pipeline: _core.Pipeline,
+        plan: _core.SavePlan,
+        saved: SavedInto,
     ) -> SaveOnItsWay:
         save_into(saved, pipeline, shelf._assignments.session, plan, self._step, None)
         return saved[0]
 
-    def anew(self, shelf: Shelf, flat: Flat) -> Commit:
+    def anew(self, shelf: CommittedShelf, flat: Flat) -> Commit:
         return shelf._save(flat, step=self._step, wait=False)
 
     def failed(self, error: BaseException) -> None:

@@ -44,7 +44,7 @@ class _Begun(NamedTuple):
     saved: SavedInto
 
 
-class Shelf(Protocol):
+class FedShelf(Protocol):
     """What feeding asks of a shelf."""
 
     _assignments: Assignments
@@ -72,7 +72,7 @@ class Feed:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: FedShelf,
         options: Mapping[str, Any],
         notices: Notices,
         commits: Commits,
@@ -103,7 +103,7 @@ class Feed:
         self.closed = False
         self._gave_up = False
 
-    def plan_ahead(self, shelf: Shelf, state: Any) -> None:
+    def plan_ahead(self, shelf: FedShelf, state: Any) -> None:
         """Of a state that was loaded: else its first save would walk it, while training goes on.
 
         No plan is made where a save would make other tensors than there are, or cannot be planned.
@@ -119,7 +119,7 @@ class Feed:
         except (Changed, ShelfError) as error:
             logger.debug("the first save makes its own plan: %r", error)
 
-    def save(self, shelf: Shelf, state: Any, step: int) -> Commit:
+    def save(self, shelf: FedShelf, state: Any, step: int) -> Commit:
         """The version on its way."""
         try:
             if self._commits.begin(shelf, step):
@@ -130,7 +130,7 @@ class Feed:
             self._commits.failed(error)
             raise
 
-    def _begin(self, shelf: Shelf, state: Any, step: int) -> Commit:
+    def _begin(self, shelf: FedShelf, state: Any, step: int) -> Commit:
         plan, counted = self._plan, None
         if plan is not None:
             with contextlib.suppress(Changed):
@@ -190,7 +190,7 @@ class Feed:
         self._eager.update(changed)
         self._plan = None
 
-    def _begin_anew(self, shelf: Shelf, state: Any) -> Commit:
+    def _begin_anew(self, shelf: FedShelf, state: Any) -> Commit:
         """Everything is copied before this returns; the plan is for the next."""
         self._plan, self.saved_names, self._begun = None, (), None
         self._pipeline.drain()  # else what is assigned here would be in the version on its way

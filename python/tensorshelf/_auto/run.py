@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from tensorshelf._auto import commits
 from tensorshelf._auto.batches import Loaders
-from tensorshelf._auto.feed import Feed, Shelf
+from tensorshelf._auto.commits import CommittedShelf
+from tensorshelf._auto.feed import FedShelf, Feed
 from tensorshelf._auto.gradients import Gradients
 from tensorshelf._commit import Commit
-from tensorshelf._group import part, together
+from tensorshelf._group import part
+from tensorshelf._group.together import GroupShelf
 from tensorshelf._info import Info, VersionInfo
 from tensorshelf._state.fill import LOADERS, load_version_into
 from tensorshelf._state.load_report import LoadReport, told
@@ -27,7 +28,7 @@ OWN_KEYS = (LOADERS, _GRADIENTS, part.KEY)  # of what autosave itself saves
 Rename = Mapping[str, str] | Callable[[str], str] | None
 
 
-class Saves(Shelf, commits.Shelf, together.Shelf, Protocol):
+class Saves(FedShelf, CommittedShelf, GroupShelf, Protocol):
     """What autosave asks of a shelf."""
 
     _feed: Feed | None

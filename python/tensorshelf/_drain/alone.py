@@ -5,7 +5,7 @@ stuck holds up the drain's thread alone. What fails is tried again with the vers
 newest then.
 """
 
-from tensorshelf._drain.copier import Shelf, Turns, spool_folder
+from tensorshelf._drain.copier import DrainedShelf, Turns, spool_folder
 from tensorshelf._drain.manifest import Manifest
 from tensorshelf._drain.metrics import Metrics
 from tensorshelf._drain.options import Drain
@@ -17,7 +17,9 @@ from tensorshelf._drain.standing import Standing
 class AloneWork:
     """For one thread."""
 
-    def __init__(self, shelf: Shelf, drain: Drain, standing: Standing, metrics: Metrics) -> None:
+    def __init__(
+        self, shelf: DrainedShelf, drain: Drain, standing: Standing, metrics: Metrics
+    ) -> None:
         self._drain = drain
         self._standing = standing
         self._metrics = metrics

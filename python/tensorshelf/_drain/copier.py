@@ -24,7 +24,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0  # seconds behind a failure
 _TOO_FEW_SLOTS = 2
 
 
-class Shelf(Protocol):
+class DrainedShelf(Protocol):
     """What is asked of a shelf."""
 
     _core: _core.Shelf

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from tensorshelf._drain.alone import AloneWork
-from tensorshelf._drain.copier import Copier, Shelf, Work, tell_of_slots
+from tensorshelf._drain.copier import Copier, DrainedShelf, Work, tell_of_slots
 from tensorshelf._drain.info import DrainInfo
 from tensorshelf._drain.meeting import Meeting
 from tensorshelf._drain.metrics import Metrics
@@ -28,7 +28,7 @@ _SHOWN = 5  # ranks
 class Drainer:
     """Copies what an autosave makes durable; ``auto.drain`` is one. Any thread may ask it."""
 
-    def __init__(self, shelf: Shelf, drain: Drain, group: Group | None = None) -> None:
+    def __init__(self, shelf: DrainedShelf, drain: Drain, group: Group | None = None) -> None:
         self._drain = drain
         self._pid = os.getpid()
         self._metrics = Metrics(drain)

@@ -13,7 +13,7 @@ import time
 from typing import NamedTuple
 
 from tensorshelf._drain.alone import is_of
-from tensorshelf._drain.copier import Shelf, Turns, spool_folder
+from tensorshelf._drain.copier import DrainedShelf, Turns, spool_folder
 from tensorshelf._drain.meeting import Meeting
 from tensorshelf._drain.metrics import Metrics
 from tensorshelf._drain.options import Drain
@@ -41,7 +41,7 @@ class RankWork:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: DrainedShelf,
         drain: Drain,
         group: Group,
         standing: Standing,

@@ -37,7 +37,7 @@ _MOMENT = 1.0  # seconds
 _FAREWELL = 10.0  # seconds that it stays for others: what was decided they have soon
 
 
-class Shelf(MemberShelf, StartShelf, Protocol):
+class GroupShelf(MemberShelf, StartShelf, Protocol):
     """What is asked of a rank's shelf."""
 
     def info(self) -> Info: ...
@@ -84,7 +84,7 @@ class Together:
         assert drains is not None
         self._drain_words, self._drains = drain, drains
 
-    def start(self, shelf: Shelf) -> None:
+    def start(self, shelf: GroupShelf) -> None:
         """Agrees with all ranks on what they go on from."""
         if not self.close():
             raise UnresolvedError(
@@ -116,7 +116,7 @@ class Together:
         _tell(group, agreed)
 
     def _connect(
-        self, shelf: Shelf, agreed: Agreed, copies: list[Copy], connect: Callable[[], Wire]
+        self, shelf: GroupShelf, agreed: Agreed, copies: list[Copy], connect: Callable[[], Wire]
     ) -> None:
         """The threads of this rank, which take votes and cast them."""
         rank, last = self._group.rank, (agreed.generation, agreed.number)
@@ -133,7 +133,7 @@ class Together:
             drains=self._drains,
         )
 
-    def mend(self, shelf: Shelf) -> bool:
+    def mend(self, shelf: GroupShelf) -> bool:
         """After a CorruptError of what was loaded; True where it is whole again."""
         if self._replicas is None or (self._exchange is not None and self._exchange.has_begun):
             return False
@@ -181,7 +181,7 @@ class Together:
         self._wish = every
         return self._every
 
-    def resumed(self, shelf: Shelf) -> None:
+    def resumed(self, shelf: GroupShelf) -> None:
         """Copies that lack what was loaded are made anew, by the group's thread."""
         assert self._member is not None
         assert self._replicas is not None
@@ -189,7 +189,7 @@ class Together:
         if epoch and (lacking := self._replicas.lacking(epoch)):
             self._member.renew(Renewal(lacking, shelf._core, epoch))
 
-    def begin(self, shelf: Shelf, step: int) -> bool:
+    def begin(self, shelf: GroupShelf, step: int) -> bool:
         self._number(step)
         assert self._member is not None
         # One that is prepared, and with slots for it one that is copied behind that.
@@ -217,7 +217,7 @@ class Together:
         self._begun = part, step
 
     def planned(
-        self, shelf: Shelf, pipeline: _core.Pipeline, plan: _core.SavePlan, saved: SavedInto
+        self, shelf: GroupShelf, pipeline: _core.Pipeline, plan: _core.SavePlan, saved: SavedInto
     ) -> GroupSave:
         part, step = self._compared()
         self._saved = saved
@@ -226,7 +226,7 @@ class Together:
         save_into(saved, pipeline, shelf._assignments.session, plan, step, part.mark())
         return self._submit(saved[0])
 
-    def anew(self, shelf: Shelf, flat: Flat) -> Commit:
+    def anew(self, shelf: GroupShelf, flat: Flat) -> Commit:
         assert self._member is not None
         self._member.wait_decided()  # nothing is frozen behind what is prepared
         part, step = self._compared()
@@ -352,7 +352,7 @@ def _dies_of_an_error() -> bool:
     return getattr(sys, "last_type", None) is not None and not hasattr(sys, "ps1")
 
 
-def _who_starts(group: Group, shelf: Shelf, drain: str | None) -> Rank:
+def _who_starts(group: Group, shelf: GroupShelf, drain: str | None) -> Rank:
     return Rank(
         rank=group.rank,
         members=group.members,
@@ -377,7 +377,7 @@ def _tell(group: Group, agreed: Agreed) -> None:
     )
 
 
-def _site(group: Group, shelf: Shelf) -> Site:
+def _site(group: Group, shelf: GroupShelf) -> Site:
     """As far as it says who writes."""
     if not group.partition:
         return Site(group._node, rack=group._rack)

@@ -15,7 +15,7 @@ from tensorshelf.errors import LayoutError, ShelfError
 Made = TypeVar("Made")
 
 
-class Shelf(Protocol):
+class StateShelf(Protocol):
     """What saving asks of a shelf."""
 
     def __contains__(self, name: object) -> bool: ...
@@ -31,7 +31,7 @@ class Shelf(Protocol):
     def discard(self) -> None: ...
 
 
-def save(shelf: Shelf, flat: Flat, commit: Callable[[], Made], *, uncommitted: bool) -> Made:
+def save(shelf: StateShelf, flat: Flat, commit: Callable[[], Made], *, uncommitted: bool) -> Made:
     """See Shelf.save. ``commit`` makes it a version, or prepares it. ``uncommitted``: whether
     something else was assigned since the last version.
 
@@ -78,7 +78,7 @@ def holds(shelf: record.Reads, flat: Flat) -> bool:
     return all(name in shelf and _fits(shelf, name, value) for name, value in flat.tensors.items())
 
 
-def _discard(shelf: Shelf, error: BaseException) -> None:
+def _discard(shelf: StateShelf, error: BaseException) -> None:
     """Else the next version would have half of a state."""
     try:
         shelf.discard()
@@ -101,7 +101,7 @@ def _layout(value: Any) -> tuple[str, tuple[int, ...]]:
     return source.name, source.shape
 
 
-def _taken(shelf: Shelf, name: str) -> LayoutError:
+def _taken(shelf: StateShelf, name: str) -> LayoutError:
     handle = shelf[name]
     there = _dtypes.layout_text(handle.dtype_name, handle.shape)
     return LayoutError(
