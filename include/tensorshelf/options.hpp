@@ -63,10 +63,10 @@ struct OpenOptions {
   // "auto": the medium that suits the path. One of the other tiers(): that medium, or an error.
   std::string tier = "auto";
   std::uint64_t max_size_bytes = 0;  // cap on a file's growth; 0: none. A device decides itself.
-  // Whether new room of a file is written with zeros. On block media no later flush converts an
-  // extent then. With false its blocks are only allocated, and a flush after the first write to
-  // some of them costs a journal commit more; on tmpfs all writes go by way of the file, not the
-  // mapping.
+  // Whether new room of a file is touched ahead of its use. On block media up to 8 MiB at a time
+  // are written with zeros then, so that no later flush converts an extent. Of more, and with
+  // false, blocks are only allocated, and a flush after the first write to some of them costs a
+  // journal commit more. On tmpfs with false all writes go by way of the file, not the mapping.
   bool zero_room = true;
   Verify verify = Verify::on_load;
   BlockTuning block = {};
