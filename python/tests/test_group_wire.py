@@ -78,3 +78,19 @@ def test_a_vote_is_one_message_where_the_store_has_queues(make: Any) -> None:
     wire.post("box", b"a")
     assert wire.has("box/1") is not has
     assert wire.next_of("box", 1) == b"a"
+
+
+@pytest.mark.parametrize("make", [tcp_store, prefix_store])
+def test_nothing_that_holds_the_gil_is_asked_of_a_store(
+    monkeypatch: pytest.MonkeyPatch, make: Any
+) -> None:
+    """A store whose host is stopped would stop the trainer, and all that hears signals."""
+
+    def held(*_: object) -> int:
+        raise AssertionError("torch 2.13 holds the GIL in it")
+
+    store = make()
+    wire = Wire(store, "of/")
+    monkeypatch.setattr(type(wire._queues), "queue_len", held)
+    wire.post("box", b"a")
+    assert wire.next_of("box", 1) == b"a"

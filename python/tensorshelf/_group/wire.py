@@ -113,7 +113,9 @@ class Wire:
         """Behind all that was posted there before."""
         if self._queues is not None:
             self._queues.queue_push(self._prefix + box, value)
-            self._queues.queue_len(self._prefix + box)  # answered when it is there: pushing is not
+            # Answered when it is there: pushing is not. (torch's queue_len() holds the GIL for as
+            # long as the store takes: a store that is stopped would stop the trainer.)
+            self.has(box)
         else:
             self.put(_posted(box, self.count(box)), value)
 
