@@ -34,10 +34,17 @@ BUGS = [
     ),
     Planted(
         "older_start_heard",
-        "_group/council.py",
-        "if self.wire.count(_CAME) > self.members:",
-        "if False:",
-        "test_group_starts.py store_of_an_older_start",
+        "_group/naming.py",
+        "        if answered.get(rank) != word:",
+        "        if rank not in answered:",
+        "test_group_naming.py started_anew_is_no_hello",
+    ),
+    Planted(
+        "stopped_store_stops_all",
+        "_group/wire.py",
+        "            self.has(box)\n",
+        "            self._queues.queue_len(self._prefix + box)\n",
+        "test_group_wire.py holds_the_gil",
     ),
     Planted(
         "relay_leaves_its_node",

@@ -38,7 +38,7 @@ class GoneStore:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("lost", ["add", "set", "check"])
+@pytest.mark.parametrize("lost", ["set", "check"])
 def test_a_store_that_goes_is_told(rank: int, lost: str) -> None:
     council = Council(
         Wire(GoneStore(lost), ""), rank, 2, 0.2, "here", "what they hold", "what all do", "resume()"

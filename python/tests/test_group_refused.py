@@ -87,16 +87,6 @@ def test_a_group_of_no_process_group():
         ts.Group()
 
 
-def test_torchrun_starts_a_job_anew_over_one_store(monkeypatch):
-    prefixes = set()
-    for job, restarts in (("a", "0"), ("a", "1"), ("b", "0")):
-        monkeypatch.setenv("TORCHELASTIC_RUN_ID", job)
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
-        group = ts.Group(torch.distributed.HashStore(), rank=0, members=1)
-        prefixes.add(group._take(group.info).rpartition("/")[0])
-    assert len(prefixes) == 3
-
-
 def test_a_signal_ends_a_wait_for_other_ranks(two):
     """It is heard between two looks at the store."""
 

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -60,3 +61,69 @@ def test_a_job_of_torchrun_goes_on(tmp_path: pathlib.Path) -> None:
     torchrun(tmp_path, script)
     first, second = (saved(tmp_path, rank) for rank in range(2))
     assert first == second  # replicas, step and all
+
+
+OF_TWO_AGENTS = """
+import os, pathlib, signal
+import numpy as np, torch, torch.distributed as dist
+import tensorshelf as ts
+
+dist.init_process_group("gloo")
+group = ts.Group(timeout=60)
+values = np.zeros(100)
+died = pathlib.Path("died")
+with ts.open(f"run.{group.rank}.shelf", size="16MiB", in_flight=2) as shelf:
+    auto = shelf.autosave(group=group, values=values)
+    for step in range(auto.resume() + 1, 13):
+        dist.all_reduce(torch.ones(4))
+        values += 1
+        auto.step(step)
+        if step == 5 and os.environ["AGENT"] == "1" and not died.exists():
+            auto.wait()
+            died.write_text(os.environ["TORCHELASTIC_RESTART_COUNT"])
+            os.kill(os.getpid(), signal.SIGKILL)
+    auto.close()
+pathlib.Path(f"ended.{os.environ['AGENT']}").write_text(os.environ["TORCHELASTIC_RESTART_COUNT"])
+dist.destroy_process_group()
+"""
+
+
+def test_nodes_that_count_restarts_otherwise_go_on(tmp_path: pathlib.Path) -> None:
+    """An agent counts what its own workers failed, and starts them anew for others', too."""
+    (tmp_path / "train.py").write_text(OF_TWO_AGENTS)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    agents = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
+                *("--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "job"),
+                *("--rdzv-endpoint", f"127.0.0.1:{port}", "--max-restarts", "3", "train.py"),
+            ],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "AGENT": str(agent),
+                "OMP_NUM_THREADS": "1",
+                "GLOO_SOCKET_IFNAME": "lo",
+                # Else gloo finds where the ranks of the start before were.
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for agent in range(2)
+    ]
+    try:
+        said = [agent.communicate(timeout=240)[0] for agent in agents]
+    finally:
+        for agent in agents:
+            agent.kill()
+    assert [agent.returncode for agent in agents] == [0, 0], "\n".join(said)
+    assert (tmp_path / "died").read_text() == "0"
+    assert [(tmp_path / f"ended.{agent}").read_text() for agent in range(2)] == ["0", "1"]
+    for rank in range(2):
+        with ts.open(tmp_path / f"run.{rank}.shelf", "r") as shelf:
+            assert shelf.step == 12
+            assert (shelf["values"].numpy() == 12).all()

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from tensorshelf import errors
 from tensorshelf._group.wire import Wire, in_short, of_store
-from tensorshelf.errors import BadArgument, ShelfError, UnresolvedError
+from tensorshelf.errors import ShelfError, UnresolvedError
 
 _ANSWER = "answer"
-_CAME = "came"
-_SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
+SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
 _SHOWN = 5  # ranks
 _SAID = "what ranks had told each other"
 
@@ -33,13 +32,11 @@ class Council(NamedTuple):
         """What ``decide`` made, on rank 0, of what all said, by ranks. Blocks until all came.
 
         Raises the same on all ranks: what one of them or ``decide`` raised, UnresolvedError where
-        one did not come, and BadArgument where the store has messages of an older start. What is
-        none of the shelf's is raised where it was, and UnresolvedError on the other ranks.
+        one did not come. What is none of the shelf's is raised where it was, and UnresolvedError on
+        the other ranks.
         """
         own: ShelfError | None = None
         try:
-            with of_store(_SAID):
-                self._refuse_second_start()
             said = {"said": say()}
         except ShelfError as error:
             own = error
@@ -51,7 +48,7 @@ class Council(NamedTuple):
         if self.rank == 0:
             self._decide(decide)
         try:
-            told = json.loads(self.wire.take(_ANSWER, seconds=self.seconds + _SLACK))
+            told = json.loads(self.wire.take(_ANSWER, seconds=self.seconds + SLACK))
         except (RuntimeError, TimeoutError) as error:
             raise UnresolvedError(
                 f"rank 0 did not say within {self.seconds:g} s {self.finds}: {in_short(error)}",
@@ -66,15 +63,6 @@ class Council(NamedTuple):
     def _put(self, key: str, said: bytes) -> None:
         with of_store(_SAID):
             self.wire.put(key, said)
-
-    def _refuse_second_start(self) -> None:
-        """What an older start had agreed on would be taken for what this one has."""
-        if self.wire.count(_CAME) > self.members:
-            raise BadArgument(
-                "the group's store has messages of an older start of the job",
-                "Give each start a store of its own, or a torch.distributed.PrefixStore in it with "
-                "another prefix; and start all ranks anew, not one alone.",
-            )
 
     def _tell(self, error: BaseException, *keys: str) -> None:
         with contextlib.suppress(UnresolvedError):  # the store may be what is gone
@@ -105,16 +93,21 @@ class Council(NamedTuple):
             except (RuntimeError, TimeoutError) as error:
                 ranks = range(self.members)
                 with of_store(_SAID):
-                    missing = [str(each) for each in ranks if not self.wire.has(key_of(each))]
+                    missing = [each for each in ranks if not self.wire.has(key_of(each))]
                 raise UnresolvedError(
                     f"within {self.seconds:g} s {len(missing)} of {self.members} ranks did not say "
-                    f"{self.asks}: {', '.join(missing[:_SHOWN])}",
+                    f"{self.asks}: {names_of(missing)}",
                     f"All ranks call {self.by}. Group(timeout=) says how long to wait.",
                 ) from error
             if "error" in told:
                 raise error_of(told["error"], before=f"rank {rank}, ")
             heard.append(told["said"])
         return heard
+
+
+def names_of(ranks: list[int]) -> str:
+    """The first of them."""
+    return ", ".join(map(str, ranks[:_SHOWN]))
 
 
 def key_of(rank: int) -> str:

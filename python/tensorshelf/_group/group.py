@@ -16,8 +16,9 @@ from tensorshelf._group.checked import (
     seconds_of,
     socket_of,
 )
+from tensorshelf._group.naming import name_of_start
 from tensorshelf._group.replicas import Options
-from tensorshelf._group.wire import Store
+from tensorshelf._group.wire import Store, Wire
 from tensorshelf._group.writers import Choice, check_choice
 from tensorshelf._size import parse_size
 from tensorshelf.errors import BadArgument, UnsupportedError
@@ -121,7 +122,8 @@ class Group:
         most = None if replica_rate is None else float(parse_size(replica_rate, "replica_rate"))
         self._replicas = Options(copies_of(replicate, self.members), folder, most)
         self._keeps_store = self.rank == 0  # it may lie there, whatever part open_part() gives
-        self._number = f"{_start_of_torchrun()}{next(_made)}"
+        self._number = next(_made)
+        self._name: str | None = None  # of this start, when all ranks know it
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
         self._has_places = False  # open_part() gave this rank its part
         self._is_numbered_anew = False  # and some rank another than its own; the same on all
@@ -146,30 +148,40 @@ class Group:
             )
         return self._info()
 
-    def _take(self, info: Callable[[], GroupInfo]) -> str:
-        """What its keys begin with. Raises UnsupportedError the second time."""
+    def _take(self, info: Callable[[], GroupInfo]) -> None:
+        """For an autosave. Raises UnsupportedError the second time."""
         if self._info is not None:
             raise UnsupportedError(
                 "this group has an autosave() already, and messages of two would mix",
                 "Make a Group for each, on all ranks.",
             )
         self._info = info
-        return f"tensorshelf/{self._number}"
+
+    def _prefix(self, by: str) -> str:
+        """What its keys begin with. Blocks, the first time, until all ranks call ``by``."""
+        before = f"tensorshelf/{self._number}/"
+        if self._name is None:
+            wire = Wire(self._store, before)
+            self._name = name_of_start(wire, self.rank, self.members, self.timeout, by)
+        return f"{before}{self._name}/"
 
     def _take_places(self) -> str:
-        """As ``_take``, of what ``open_part()`` tells. Raises UnsupportedError behind either."""
+        """As ``_prefix``, of what ``open_part()`` tells. Raises UnsupportedError behind that, and
+        behind an autosave.
+        """
         if self._info is not None or self._has_places:
             raise UnsupportedError(
                 "this group has its parts already: by open_part(), or by autosave()",
                 "Make a Group for each run, on all ranks, and call open_part() once before.",
             )
+        prefix = self._prefix("open_part()")
         self._has_places = True
-        return f"tensorshelf/{self._number}/places/"
+        return f"{prefix}places/"
 
     def _take_load(self) -> str:
-        """As ``_take``, of one ``MergedView.load_into()``; every rank has the same ones."""
+        """As ``_prefix``, of one ``MergedView.load_into()``; every rank has the same ones."""
         self._loads += 1
-        return f"tensorshelf/{self._number}/load/{self._loads}/"
+        return f"{self._prefix('load_into()')}load/{self._loads}/"
 
     def __repr__(self) -> str:
         return f"<Group: rank {self.rank} of {self.members}>"
@@ -179,12 +191,6 @@ def check_group(group: Any) -> None:
     """Raises BadArgument for what is none."""
     if not isinstance(group, Group):
         raise BadArgument(f"group={group!r} is no group", "Use tensorshelf.Group().")
-
-
-def _start_of_torchrun() -> str:
-    """torchrun starts a job anew in place, over one and the same store."""
-    job, restarts = (os.environ.get(f"TORCHELASTIC_{x}") for x in ("RUN_ID", "RESTART_COUNT"))
-    return "" if restarts is None else f"{job}/{restarts}/"
 
 
 def _of_torch() -> tuple[Store, int, int]:

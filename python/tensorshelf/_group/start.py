@@ -64,8 +64,8 @@ def agree_on_start(
     caller to fetch.
 
     Raises the same on all ranks: what one of them met, UnresolvedError where one did not come,
-    StaleError or ShelfNotFound where no epoch is whole, BadArgument where shelves are
-    of other ranks, jobs or groups, or the store has messages of an older start.
+    StaleError or ShelfNotFound where no epoch is whole, BadArgument where shelves are of other
+    ranks, jobs or groups.
     """
     copies: dict[int, KeptShelf] = {}
 

@@ -57,7 +57,7 @@ class Together:
         self._wish = 0  # the interval that this rank would have
         self._every = 1  # that holds
         self._passed: list[tuple[int, bool]] = []  # steps, and whether they were to be saved anyway
-        self._prefix = group._take(self.info)
+        group._take(self.info)
         self._starts = 0
         self._identity = Identity()
         self.state: dict[str, Any] = {KEY: self._identity}
@@ -94,7 +94,8 @@ class Together:
             )
         self._starts += 1
         self._passed, self._every = [], 1
-        group, prefix = self._group, f"{self._prefix}/{self._starts}/"
+        group = self._group
+        prefix = f"{group._prefix('resume()')}{self._starts}/"
         wire = Wire(group._store, prefix)
         replicas = Replicas(group.rank, shelf._path, group._replicas)
         rank = _who_starts(group, shelf, self._drain_words)

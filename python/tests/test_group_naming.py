@@ -1,0 +1,128 @@
+"""What a start of a job is called: by all ranks that are there, and no older start."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import tensorshelf as ts  # noqa: E402
+from tensorshelf._group.naming import name_of_start  # noqa: E402
+from tensorshelf._group.wire import Wire  # noqa: E402
+
+
+def asks(store: Any, rank: int, members: int, seconds: float = 20.0) -> Callable[[], Any]:
+    """A rank that begins to ask for the name; what is returned waits for it, or what it raised."""
+    found: list[Any] = []
+
+    def ask() -> None:
+        try:
+            found.append(name_of_start(Wire(store, "a/"), rank, members, seconds, "resume()"))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+
+    def wait() -> Any:
+        thread.join(60)
+        return found[0]
+
+    return wait
+
+
+def test_all_ranks_have_one_name_and_each_start_another() -> None:
+    store = torch.distributed.HashStore()
+    names = []
+    for _ in range(3):
+        waits = [asks(store, rank, 3) for rank in range(3)]
+        (name,) = {wait() for wait in waits}
+        names.append(name)
+    assert len(set(names)) == 3
+    assert all(isinstance(name, str) for name in names)
+
+
+def test_a_start_leaves_one_word() -> None:
+    store = torch.distributed.HashStore()
+    left = []
+    for _ in range(3):
+        for wait in [asks(store, rank, 3) for rank in range(3)]:
+            wait()
+        left.append(store.num_keys())
+    assert left == [1, 2, 3]  # to all, of whom nobody knows who is the last to hear it
+
+
+def test_what_a_rank_said_before_it_was_started_anew_is_no_hello() -> None:
+    store = torch.distributed.HashStore()
+    store.set("a/hello/1", b"of an older start")
+    first = asks(store, 0, 2)
+    store.wait(["a/welcome/of an older start"])
+    second = asks(store, 1, 2)
+    assert second() == first()
+
+
+def test_who_was_welcomed_and_is_gone_is_waited_for() -> None:
+    """It may have been killed between the two, and is started anew."""
+    store = torch.distributed.HashStore()
+    store.set("a/hello/1", b"of an older start")
+    found = asks(store, 0, 2, 0.2)()
+    assert isinstance(found, ts.UnresolvedError)
+    assert "within 0.2 s 1 of 2 ranks did not come: 1" in str(found)
+    assert "All ranks call resume()" in str(found)
+
+
+def test_who_comes_hears_who_does_not() -> None:
+    store = torch.distributed.HashStore()
+    waits = [asks(store, rank, 4, 0.5) for rank in (0, 2)]
+    for wait in waits:
+        found = wait()
+        assert isinstance(found, ts.UnresolvedError)
+        assert "2 of 4 ranks did not come: 1, 3" in str(found)
+
+
+def test_who_is_started_anew_alone_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorshelf._group import naming
+
+    monkeypatch.setattr(naming, "SLACK", 0.1)
+    found = asks(torch.distributed.HashStore(), 1, 2, 0.1)()
+    assert isinstance(found, ts.UnresolvedError)
+    assert "rank 0 did not come within 0.1 s" in str(found)
+    assert "not one alone" in str(found)
+
+
+def test_ctrl_c_at_rank_0_is_told_to_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tensorshelf._group import naming
+
+    store = torch.distributed.HashStore()
+    waits = [asks(store, rank, 3) for rank in (1, 2)]
+    store.wait(["a/hello/1", "a/hello/2"])
+    welcome = naming._is_here
+
+    def stops(wire: Wire, name: str, rank: int, answered: dict[int, bytes]) -> bool:
+        if welcome(wire, name, rank, answered):
+            raise KeyboardInterrupt
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(naming, "_is_here", stops)
+        assert isinstance(asks(store, 0, 3)(), KeyboardInterrupt)
+    for wait in waits:
+        assert isinstance(wait(), ts.UnresolvedError)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("call", ["set", "check"])
+def test_a_store_that_is_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch, rank: int, call: str
+) -> None:
+    def gone(*_: object) -> None:
+        raise RuntimeError("Connection reset by peer")
+
+    store = torch.distributed.HashStore()
+    store.set("a/hello/1", b"of an older start")
+    monkeypatch.setattr(torch.distributed.HashStore, call, gone)
+    found = asks(store, rank, 2)()
+    assert isinstance(found, ts.UnresolvedError)
+    assert "which start of the job this is: Connection reset by peer" in str(found)
