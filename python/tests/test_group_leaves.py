@@ -372,6 +372,60 @@ def test_ctrl_c_behind_the_pipeline_leaves_nothing_undecided(two, monkeypatch):
     assert interrupts == [3]
 
 
+class Interrupted:
+    """What a rank's thread has its saves from: Ctrl-C comes as one is put there, before that, while
+    the thread has begun with it, or behind that.
+    """
+
+    def __init__(self, saves: Any, when: str) -> None:
+        self._saves, self._when, self._puts = saves, when, 0
+        self._again = threading.Event()
+
+    def get(self) -> Any:
+        save = self._saves.get()
+        if save is not None and save.step == 3 and self._when == "meanwhile":
+            self._again.wait(30)
+        return save
+
+    def put(self, save: Any) -> None:
+        if save is None or save.step != 3:
+            self._saves.put(save)
+            return
+        self._puts += 1
+        if self._puts == 1 and self._when == "before":
+            raise KeyboardInterrupt
+        self._saves.put(save)
+        if self._puts > 1:
+            self._again.set()
+            return
+        if self._when == "behind":
+            save.wait_settled()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile", "behind"])
+def test_ctrl_c_as_a_save_is_handed_over_loses_nothing(two, when):
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            thread = auto._commits._member
+            if rank.rank == 0:
+                thread._saves = Interrupted(thread._saves, when)
+            told = []
+            for number in range(1, 7):
+                try:
+                    rank.step(auto, number)
+                except KeyboardInterrupt as error:
+                    told.append((number, type(error)))
+            auto.wait()
+            thread.wait_decided()
+            auto.close()
+            return told, shelf.step, thread._under_way
+
+    assert two.run(body) == [([(3, KeyboardInterrupt)], 6, []), ([], 6, [])]
+
+
 def test_a_save_ends_once():
     save = member.GroupSave(Part("j", 0, 1, 1, 1), 1, None, timeout=5, awaited=lambda: "nobody has")
     save.ended(ts.TornSave("'values' changed", "Look at it."))

@@ -127,6 +127,9 @@ class GroupSave:
     def settled(self) -> None:
         self._settled.set()
 
+    def is_settled(self) -> bool:
+        return self._settled.is_set()
+
     def undecided(self, when: str) -> UnresolvedError:
         own = f"The part of rank {self.part.rank}, in {self._where}, is"
         if self.voted:

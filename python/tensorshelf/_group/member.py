@@ -111,8 +111,13 @@ class Member:
         self._saves.put(renewal)
 
     def submit(self, save: GroupSave) -> None:
-        """In the order of their epochs. One that failed already is voted against."""
-        self._under_way.append(save)
+        """In the order of their epochs. One that failed already is voted against. Again where a
+        signal ended the call: one that was submitted twice is once.
+        """
+        if save.is_settled():
+            return
+        if save not in self._under_way:
+            self._under_way.append(save)
         self._saves.put(save)
 
     def refuse_lost(self) -> None:
@@ -156,11 +161,13 @@ class Member:
             if isinstance(save, Renewal):
                 self._or_lose(lambda renewal=save: self._renew(renewal))  # type: ignore[misc]
                 continue
+            if save.is_settled():  # it was submitted twice
+                continue
             self._or_lose(lambda save=save: self._bring_to_its_end(save))  # type: ignore[misc]
             if self._lost is not None:
                 save.ended(self._lost)
+            save.settled()  # before it is under way no more: it could be submitted again between
             self._under_way.remove(save)
-            save.settled()
             del save  # and with it what it was copied from
             if self._given_up:
                 return

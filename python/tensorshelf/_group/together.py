@@ -72,6 +72,7 @@ class Together:
         self._held_by: tuple[int, ...] = ()  # of that
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
         self._saved: SavedInto = []  # what the pipeline gave for that
+        self._given: GroupSave | None = None  # of that; a signal may have come as it was submitted
         self._anew: GroupSave | None = None  # the last that may have made tensors
         self._alike: Chunk | None = None  # of what all ranks hold alike, as that has it
         self._chunks: Chunks | None = None  # where each saves a piece of it
@@ -214,7 +215,7 @@ class Together:
         part = Part(job, self._group.rank, self._group.members, generation, number + 1)
         self._agreed = self._agreed._replace(number=part.number)
         self._identity.part = part
-        self._saved = []
+        self._saved, self._given = [], None
         self._begun = part, step
 
     def planned(
@@ -250,6 +251,9 @@ class Together:
     def failed(self, error: BaseException) -> None:
         """What was begun comes to nothing: the others hear of it."""
         if self._begun is None:
+            return
+        if self._given is not None:
+            self._give(self._given)
             return
         if self._saved:  # a signal came behind that: it goes on
             self._submit(self._saved[0])
@@ -344,6 +348,7 @@ class Together:
 
     def _give(self, save: GroupSave) -> None:
         assert self._member is not None
+        self._given = save
         self._member.submit(save)
         self._begun = None
 
