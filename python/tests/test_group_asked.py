@@ -5,6 +5,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -28,7 +29,10 @@ class Fetching:
 
 def asked(seconds: float = 20.0) -> tuple[copies.Copy, Wire]:
     wire = Wire(torch.distributed.HashStore(), "")
-    links: Any = SimpleNamespace(made=lambda *_, **__: None)
+    link = SimpleNamespace(
+        frame=np.empty(1000, np.uint8), send=lambda _: None, send_sum=lambda **_: None
+    )
+    links: Any = SimpleNamespace(made=lambda *_, **__: link)
     return copies.Copy(PAIR, wire, seconds, links, "there"), wire
 
 

@@ -179,7 +179,7 @@ def test_what_a_keeper_refuses_is_told_and_sent_by_the_next_save(
     two.copy(0, 1).unlink()
 
     def refused(self: kept.Keeper, asked: dict[str, Any]) -> None:
-        with self._received(asked):
+        with self._received():
             raise ts.ShelfFull("no room", "Make some.")
 
     monkeypatch.setattr(kept.Keeper, "_renew", refused)
@@ -206,7 +206,7 @@ def test_what_one_keeper_refuses_another_has_all_the_same(
     def first_refuses(self: kept.Keeper, asked: dict[str, Any]) -> None:
         if not refused:
             refused.append(self.pair.keeper)
-            with self._received(asked):
+            with self._received():
                 raise ts.ShelfFull("no room", "Make some.")
         renew(self, asked)
 

@@ -107,7 +107,7 @@ class Copy:
         try:
             self._ask({"do": "fetch"})
             answer = self._answer()
-            contents = stream.decoded(answer["contents"].encode())
+            contents = stream.told(self._linked())
             damaged: CorruptError | None = None
             try:
                 stream.receive(self._linked(), core, session, contents)
@@ -145,7 +145,8 @@ class Copy:
         if self._lost is not None:
             raise self._lost
         try:
-            self._ask(asked | {"contents": contents.encoded().decode()})
+            self._ask(asked)
+            stream.tell(self._linked(), contents)
             send(self._linked())
             self._answer()
         except Exception as error:

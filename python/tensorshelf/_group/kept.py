@@ -161,20 +161,20 @@ class Keeper:
         if self._undone is not None:
             undone, self._undone = self._undone, None
             self._decide(*undone)
-        with self._received(asked):
+        with self._received():
             shelf.core.prepare(shelf.session, asked["step"], asked["mark"].encode())
         self._tell(asked, {})
 
     def _renew(self, asked: dict[str, Any]) -> None:
         """What comes was committed by all: it is a version here when it has come."""
-        with self._received(asked):
+        with self._received():
             self._shelf.core.persist(self._shelf.session, asked["step"])
         self._tell(asked, {})
 
     @contextlib.contextmanager
-    def _received(self, asked: dict[str, Any]) -> Iterator[None]:
+    def _received(self) -> Iterator[None]:
         """All that is sent is assigned; and dropped, where that or what follows raises."""
-        shelf, contents = self._shelf, stream.decoded(asked["contents"].encode())
+        shelf, contents = self._shelf, stream.told(self._linked())
         try:
             stream.receive(self._linked(), shelf.core, shelf.session, contents)
             yield
@@ -186,8 +186,9 @@ class Keeper:
         core = self._shelf.core
         version = core.at(core.version)
         contents = stream.all_of(version)
-        self._tell(asked, {"contents": contents.encoded().decode(), "step": core.step})
+        self._tell(asked, {"step": core.step})
         try:
+            stream.tell(self._linked(), contents)
             stream.send(self._linked(), version, contents)
         except LinkLost:
             raise

@@ -1,7 +1,8 @@
 """A version of a shelf, or what it changed, from the shelf of one rank into that of another.
 
-What is to come is said first (Contents). The bytes follow in frames, cut as both ends compute from
-that, each of them read and checked where it lies, and a checksum of all.
+What is to come is said first (Contents): over the link, for of many tensors that is longer than a
+message of a store may be. The bytes follow in frames, cut as both ends compute from that, each of
+them read and checked where it lies, and a checksum of all.
 """
 
 import contextlib
@@ -9,11 +10,15 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from tensorshelf import _core
 from tensorshelf._group.link import FRAME_BYTES, Link, LinkLost
 from tensorshelf._values._dtypes import Array
-from tensorshelf.errors import ShelfError
+from tensorshelf.errors import CorruptError, ShelfError
 
+_LENGTH_BYTES = 8
+_SAID_BYTES = FRAME_BYTES  # of what is to come, in a frame
 _CHUNK = _core.CHUNK_BYTES  # a checksum is of one: none is cut, for it would be checked twice
 
 
@@ -36,13 +41,29 @@ class Contents(NamedTuple):
     def nbytes(self) -> int:
         return sum(length for tensor in self.tensors for _, length in tensor.runs)
 
-    def encoded(self) -> bytes:
-        return json.dumps(self).encode()
+
+def tell(link: Link, contents: Contents) -> None:
+    """What is sent next."""
+    said = np.frombuffer(json.dumps(contents).encode(), np.uint8)
+    link.frame[:_LENGTH_BYTES].view(np.uint64)[0] = len(said)
+    link.send(_LENGTH_BYTES)
+    for begin in range(0, len(said), _SAID_BYTES):
+        piece = said[begin : begin + _SAID_BYTES]
+        link.frame[: len(piece)] = piece
+        link.send(len(piece))
+    link.send_sum(right=True, wait=False)
 
 
-def decoded(data: bytes) -> Contents:
-    """What ``encoded`` gave."""
-    whole, erased, tensors = json.loads(data)
+def told(link: Link) -> Contents:
+    """What ``tell`` said. Raises LinkLost where it did not come so: what follows is not known."""
+    (length,) = (int(frame.view(np.uint64)[0]) for frame in link.receive([_LENGTH_BYTES]))
+    sizes = [min(_SAID_BYTES, length - begin) for begin in range(0, length, _SAID_BYTES)]
+    said = b"".join(frame.tobytes() for frame in link.receive(sizes))
+    try:
+        link.check_sum()
+    except CorruptError as error:
+        raise LinkLost(error.what, "Start the job anew.") from error
+    whole, erased, tensors = json.loads(said)
     return Contents(whole, erased, [SentTensor(*tensor) for tensor in tensors])
 
 
