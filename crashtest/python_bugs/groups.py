@@ -61,6 +61,13 @@ BUGS = [
         "test_group_copies.py of_many_tensors",
     ),
     Planted(
+        "stopped_store_stops_close",
+        "_group/member.py",
+        "        answers = wake.answers(_PATIENCE)\n",
+        "        answers = True\n",
+        "test_group_beside.py store_that_is_stopped",
+    ),
+    Planted(
         "relay_leaves_its_node",
         "_group/station.py",
         "len(self._relayed), self._rank == first, seconds)",

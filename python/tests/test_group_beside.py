@@ -1,7 +1,10 @@
 """A group beside training: threads, stores that go, leaving, and what is told."""
 
 import contextlib
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -304,3 +307,47 @@ def test_a_rank_that_fails_waits_for_others_a_short_while_alone(two, monkeypatch
     error, in_time = two.run(noted)
     assert type(error) is ValueError
     assert in_time
+
+
+SERVER = """
+import sys, torch.distributed
+store = torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+print(store.port, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def server():
+    """The process of a store."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        yield process
+        process.kill()
+
+
+def test_a_store_that_is_stopped_stops_nobody(two, server):
+    """torch waits for its answer for good, and hears no signal meanwhile."""
+    port = int(server.stdout.readline())
+    saved = threading.Barrier(2, action=lambda: server.send_signal(signal.SIGSTOP))
+
+    def body(rank: Rank):
+        rank.group._store = torch.distributed.TCPStore("127.0.0.1", port, None, False)
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            saved.wait(30)
+            rank.step(auto, 2)
+            with pytest.raises(ts.UnresolvedError, match="not voted on the save of step 2"):
+                auto.wait()
+            with pytest.raises(ts.UnresolvedError, match="not voted on the save of step 2"):
+                auto.close()
+            return shelf.step
+
+    try:
+        assert two.run(body, timeout=2) == [1, 1]
+    finally:
+        server.send_signal(signal.SIGCONT)

@@ -140,17 +140,21 @@ class Member:
     def close(self, seconds: float, wake: Wire) -> bool:
         """Waits so long for what is under way, and leaves the group. False where that did not end:
         it stays prepared, and the next start decides. The thread ends, for one that waits in the
-        store's own code when the interpreter ends would end the process by SIGABRT.
+        store's own code when the interpreter ends would end the process by SIGABRT. Raises
+        TimeoutError, and the thread stays, where the store does not answer.
         """
         self._saves.put(None)
         self._thread.join(seconds)
         if not self._thread.is_alive():
             return self._left
-        with self._resolving:
+        answers = wake.answers(_PATIENCE)
+        with self._resolving if answers else contextlib.nullcontext():  # it may ask within that
             self._given_up = True
         under_way = list(self._under_way)
         for save in under_way:
             save.ended(save.undecided("when the shelf was closed"))
+        if not answers:
+            raise TimeoutError(f"the store did not answer within {_PATIENCE:g} s")
         for save in under_way:  # whom nobody else wakes; and all have ended where the store is gone
             wake.put(decision_key(save.part.number, self._rank), b"")
         self._thread.join(_PATIENCE)

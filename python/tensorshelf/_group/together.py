@@ -289,7 +289,8 @@ class Together:
             rank = self._group.rank
             logger.info("group: rank %d left before others had: %s", rank, in_short(error))
         finally:
-            station.end(self._wire)
+            if self._wire.answers(_MOMENT):
+                station.end(self._wire)
             self._station = None
             self._committed = member.committed
         return self._settled

@@ -7,6 +7,7 @@ can be said in one call is.
 
 import contextlib
 import datetime
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -100,6 +101,19 @@ class Wire:
 
     def has(self, key: str) -> bool:
         return self._store.check([self._prefix + key])
+
+    def answers(self, seconds: float) -> bool:
+        """Whether the store does, within that time. torch waits for good for one whose host is
+        stopped, and hears no signal meanwhile: who must end asks before it calls anything else.
+        """
+        asks = threading.Thread(target=self._ask, name="tensorshelf-store", daemon=True)
+        asks.start()
+        asks.join(seconds)
+        return not asks.is_alive()
+
+    def _ask(self) -> None:
+        with contextlib.suppress(RuntimeError):  # one that is gone is told by the next call
+            self.has("is it there?")
 
     def drop(self, key: str) -> None:
         with contextlib.suppress(RuntimeError):  # some stores cannot
