@@ -211,6 +211,34 @@ def test_what_is_sent_of_many_tensors_is_no_message_of_the_store(three, monkeypa
     assert max(longest) < 8000
 
 
+def test_ctrl_c_as_the_thread_of_a_copy_begins_lets_it_go(three, monkeypatch):
+    """It is in the hands of who closes it by then."""
+    three.run(lambda rank: steps(rank, 1))
+    start = kept.Keeper.start
+
+    def body(rank: Rank) -> list[int | None]:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            with pytest.raises((KeyboardInterrupt, ts.ShelfError)):
+                auto.resume()
+        found = []
+        for path in three.folder.glob(f"run.{rank.rank}.shelf.of-*"):
+            with ts.open(path) as copy:
+                found.append(copy.step)
+        return found
+
+    for behind in (False, True):
+
+        def interrupted(self, behind=behind):
+            if behind:
+                start(self)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(kept.Keeper, "start", interrupted)
+            assert three.run(body, timeout=2) == [[1], [1], [1]]
+
+
 def test_a_copy_that_nobody_keeps_any_more_is_let_go(tmp_path):
     four = Kept(tmp_path, 4)
     four.nodes = ["a", "a", "b", "b"]

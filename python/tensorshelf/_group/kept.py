@@ -89,10 +89,16 @@ class Keeper:
         self._link: Link | None = None
         self._undone: tuple[str, bytes] | None = None  # a decision that failed, and on what
         self._thread = threading.Thread(target=self._run, name="tensorshelf-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Once whoever closes it has it: a signal may come behind this."""
         self._thread.start()
 
     def close(self, wire: Wire, seconds: float) -> None:
         """When the owner asks no more, or after so long."""
+        if self._thread.ident is None:
+            self._shelf.core.close()
+            return
         self._thread.join(seconds)
         if self._thread.is_alive():
             wire.post(self.pair.box(), _END)

@@ -74,6 +74,7 @@ class Replicas:
             kept = self._found.pop(owner, None)
             kept = kept or KeptShelf(kept_path(self._path, self._options.folder, owner))
             self._keepers.append(Keeper(Pair(owner, rank), kept, Wire(store, prefix), links))
+            self._keepers[-1].start()
         self._close_found()  # of others, who have theirs elsewhere now
         asked = {*agreed.keepers[rank], *agreed.holding[rank]}
         if not asked:
