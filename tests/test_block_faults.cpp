@@ -24,6 +24,7 @@ struct Rig {
     tuning.buffer_bytes = MiB;
     tuning.queue_depth = queue_depth;
     tuning.io_uring = io_uring;
+    tuning.zeroed_bytes = kSize;
     medium = make_block_medium(folder.create(), {.block = tuning}, tapped(tap));
     medium->reserve(kSize);
     *tap = Tap{};

@@ -81,6 +81,7 @@ struct Rig {
     tuning.buffer_bytes = kMiB;
     tuning.queue_depth = 4;
     tuning.io_uring = io_uring;
+    tuning.zeroed_bytes = 64 * kMiB;  // so that the device is written to as the shelf grows
     auto medium = make_block_medium(folder.create(), {.block = tuning}, tapped(tap));
     Shelf::format(*medium);
     shelf.emplace(Shelf::open(std::move(medium), {.mode = Mode::update}));
@@ -159,11 +160,11 @@ TEST_CASE("each device write that fails while the shelf grows") {
 TEST_CASE("a full device while the shelf grows is no failure") {
   Rig rig(true);
   rig.tap->complete = [&](unsigned n, std::int64_t real) { return n % 5 == 2 ? -ENOSPC : real; };
-  REQUIRE(code_of([&] { make(*rig.shelf, "big", 3 * kMiB); }) == Errc::full);
+  REQUIRE(code_of([&] { make(*rig.shelf, "big", 10 * kMiB); }) == Errc::full);
   rig.tap->complete = {};
   rig.shelf->find("w")->write(rig.second);
   REQUIRE(rig.shelf->persist(2).version == 2);
-  make(*rig.shelf, "big", 3 * kMiB);
+  make(*rig.shelf, "big", 10 * kMiB);
   REQUIRE(rig.shelf->persist(3).version == 3);
 }
 
@@ -172,11 +173,11 @@ TEST_CASE("where something was erased, what fails while the shelf grows is told 
   const bool full = GENERATE(true, false);
   CAPTURE(full);
   Rig rig(true);
-  make(*rig.shelf, "old", 3 * kMiB).write(pattern(3 * kMiB, 3));
+  make(*rig.shelf, "old", 8 * kMiB).write(pattern(8 * kMiB, 3));
   rig.shelf->persist(2);
   rig.shelf->erase("old");
   rig.tap->complete = [&](unsigned, std::int64_t) { return full ? -ENOSPC : -EIO; };
-  const auto error = error_of([&] { make(*rig.shelf, "big", 3 * kMiB); });
+  const auto error = error_of([&] { make(*rig.shelf, "big", 8 * kMiB); });
   rig.tap->complete = {};
   REQUIRE(error);
   CHECK(error->os_error() == (full ? ENOSPC : EIO));
@@ -190,15 +191,15 @@ TEST_CASE("where something was erased, what fails while the shelf grows is told 
   }
   const std::uint64_t capacity = rig.shelf->info().capacity_bytes;
   rig.shelf->persist(3);
-  make(*rig.shelf, "big", 3 * kMiB).write(pattern(3 * kMiB, 4));  // where the other was
+  make(*rig.shelf, "big", 8 * kMiB).write(pattern(8 * kMiB, 4));  // where the other was
   CHECK(rig.shelf->info().capacity_bytes == capacity);
   rig.shelf->persist(4);
-  CHECK((value(*rig.shelf, "big", true) == pattern(3 * kMiB, 4)));
+  CHECK((value(*rig.shelf, "big", true) == pattern(8 * kMiB, 4)));
   // Nothing that a version has was erased: a commit would free nothing.
   rig.tap->complete = [](unsigned, std::int64_t) { return -ENOSPC; };
   make(*rig.shelf, "brief", 100);
   rig.shelf->erase("brief");
-  const auto other = error_of([&] { make(*rig.shelf, "more", 2 * kMiB); });
+  const auto other = error_of([&] { make(*rig.shelf, "more", 20 * kMiB); });
   REQUIRE(other);
   CHECK(other->code() == Errc::full);
   CHECK_FALSE(contains(other->remedy(), "persist() first"));

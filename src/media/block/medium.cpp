@@ -33,9 +33,6 @@ constexpr unsigned kMaxQueueDepth = 1024;
 // Between two barriers. Of many small writes neighbours are joined, and go around the cache.
 constexpr unsigned kMostCached = 16;
 constexpr std::uint64_t kAllRoom = ~std::uint64_t{0};
-// Of more new room only the blocks are allocated: with zeros creating a tensor and saving it twice
-// took 1.4 times as long.
-constexpr std::uint64_t kMostZeroedBytes = std::uint64_t{8} << 20;
 
 void check_tuning(const BlockTuning& tuning) {
   const bool buffer_good = tuning.buffer_bytes >= kChunkBytes &&
@@ -57,7 +54,7 @@ class BlockMedium final : public Medium {
   BlockMedium(std::shared_ptr<ShelfFile> file, const OpenOptions& options, const BlockSeam& seam)
       : file_(std::move(file)),
         max_size_bytes_(options.max_size_bytes),
-        zero_room_(options.zero_room),
+        zeroed_bytes_(options.zero_room ? options.block.zeroed_bytes : 0),
         pins_(make_pin_table(file_)),
         memory_(options.block.buffer_bytes * options.block.queue_depth),
         size_bytes_(whole_pages(file_->size_bytes())),
@@ -174,8 +171,8 @@ class BlockMedium final : public Medium {
     }
     if (growth.to_bytes > growth.from_bytes) {
       try_direct_write(growth.from_bytes);
-      const bool small = growth.to_bytes - growth.from_bytes <= kMostZeroedBytes;
-      grow_file(growth, *backend_, *staging_, zero_room_ && small);
+      const bool small = growth.to_bytes - growth.from_bytes <= zeroed_bytes_;
+      grow_file(growth, *backend_, *staging_, small);
       room_bytes_ = size_bytes_ = growth.to_bytes;
     }
     return std::min(size_bytes_, room_bytes_);
@@ -312,7 +309,7 @@ class BlockMedium final : public Medium {
   const pid_t process_ = ::getpid();
   const std::shared_ptr<ShelfFile> file_;
   const std::uint64_t max_size_bytes_;
-  const bool zero_room_;
+  const std::uint64_t zeroed_bytes_;  // up to so many of new room at a time
   const std::unique_ptr<PinTable> pins_;
   PageMemory memory_;
   WordPages word_pages_;
