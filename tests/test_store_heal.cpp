@@ -142,6 +142,33 @@ TEST_CASE("a tensor that is placed whole is healed whole or not at all, others c
   CHECK(code_of([&] { value(*shelf.find("w")); }) == Errc::corrupt);
 }
 
+TEST_CASE("what is lost of a tensor that is placed whole keeps no other from being healed") {
+  const Twice twice({0, 1, GENERATE(true, false), Placement::whole});
+  Shelf shelf = twice.kept.open();
+  TensorRef small = make(shelf, "small", 5000);
+  for (unsigned round = 0; round < 2; ++round) {
+    small.write(pattern(5000, 4));
+    shelf.persist();
+  }
+  twice.rot(shelf, 0);
+  twice.rot(shelf, 2);
+  twice.rot(shelf, 2, false);
+  for (const std::uint64_t at : places_of(*twice.kept.medium, pattern(5000, 4))) {
+    flip(*twice.kept.medium, at + 9);
+    if (shelf.verify().damage.size() == 3) break;
+    flip(*twice.kept.medium, at + 9);
+  }
+  const VerifyReport report = shelf.heal();
+  REQUIRE(report.damage.size() == 3);
+  for (const Damage& damage : report.damage) {
+    CAPTURE(damage.tensor, damage.chunk);
+    CHECK(damage.healed == (damage.tensor == "small"));
+  }
+  CHECK(report.healed_as == 5);
+  CHECK((value(*shelf.find("small")) == pattern(5000, 4)));
+  CHECK(shelf.verify().damage.size() == 2);
+}
+
 TEST_CASE("several tensors are healed by one version, under the names that they have now") {
   const Kept kept({0, 1, GENERATE(true, false), GENERATE(Placement::whole, Placement::by_chunk)});
   Shelf shelf = kept.open();
