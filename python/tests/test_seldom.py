@@ -186,3 +186,36 @@ def test_a_number_rounds(shelf: ts.Shelf) -> None:
     shelf["loss"] = np.float64(2.718)
     assert round(shelf["loss"], 1) == 2.7
     assert round(shelf["loss"]) == 3
+
+
+def test_several_threads_that_assign_to_a_shelf_that_failed_are_told(tmpfs: pathlib.Path) -> None:
+    path, mebibyte = tmpfs / "a.shelf", 1 << 20
+    with contextlib.suppress(ts.ShelfError), ts.open(path, "w", threads=2) as shelf:
+        shelf.small = np.zeros(mebibyte, np.uint8)
+        shelf.large = np.zeros(40 * mebibyte, np.uint8)  # a part for each of two threads
+        shelf.persist()
+        size = path.stat().st_size
+        os.truncate(path, 300_000)
+        with pytest.raises(ts.ShelfError):
+            shelf.small = np.ones(mebibyte, np.uint8)
+        os.truncate(path, size)
+        with pytest.raises(ts.ShelfError):
+            shelf.large = np.ones(40 * mebibyte, np.uint8)
+
+
+def test_compact_moves_nothing_that_a_version_in_flight_has(disk: pathlib.Path) -> None:
+    size = 8 << 20
+    with ts.open(disk / "a.shelf", "w", keep=0, in_flight=2, tier="block") as shelf:
+        shelf.erased, shelf.kept = np.full(size, 1, np.uint8), np.full(size, 2, np.uint8)
+        shelf.persist()
+        del shelf.erased
+        for value in range(3, 7):  # until nothing has what was erased: there is room in front
+            shelf.kept = np.full(size, value, np.uint8)
+            shelf.persist()
+        shelf.kept = np.full(size, 99, np.uint8)
+        commit = shelf.persist(wait=False)
+        shelf.compact()
+        commit.wait()
+        assert (shelf.kept.numpy() == 99).all()
+    with ts.open(disk / "a.shelf", "r") as shelf:
+        assert (shelf.kept.numpy() == 99).all()
