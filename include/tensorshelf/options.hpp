@@ -44,8 +44,8 @@ struct BlockTuning {
   unsigned queue_depth = 16;                     // buffers, and writes in flight at most
   bool io_uring = true;                          // false: pwrite, as if io_uring were refused
   bool direct = true;                            // false: buffered, as if O_DIRECT were refused
-  // Of new room at a time, up to which it is written with zeros (zero_room). Of 256 MiB in 32
-  // tensors creating and the first two saves took 1.6 times as long with zeros in all of it.
+  // Of new room at a time, up to which it is written with zeros (zero_room). Zeros in all of it
+  // cost a first save more than they spare the second.
   std::uint64_t zeroed_bytes = 1024 * 1024;
 };
 
