@@ -23,6 +23,13 @@ def two(tmp_path: pathlib.Path) -> Kept:
     return Kept(tmp_path, 2)
 
 
+def with_two_copies(folder: pathlib.Path) -> Kept:
+    """Of each of three parts."""
+    three = Kept(folder, 3)
+    three.copies = 2
+    return three
+
+
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int, bool]]:
     """What is sent from here on: how, of whom, to whom, and whether it is the whole of it."""
     found: list[tuple[str, int, int, bool]] = []
@@ -72,8 +79,7 @@ def test_what_is_whole_is_not_sent_again(two: Kept, monkeypatch: pytest.MonkeyPa
 def test_a_copy_that_was_asked_and_is_damaged_is_sent_whole(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    three = Kept(tmp_path, 3)
-    three.copies = 2
+    three = with_two_copies(tmp_path)
     first, second = sorted(
         three.run(lambda rank: (steps(rank, 2), rank.group.info())[1])[0].keepers
     )
@@ -88,8 +94,7 @@ def test_a_copy_that_was_asked_and_is_damaged_is_sent_whole(
 def test_a_copy_that_was_not_asked_is_sent_what_changes(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    three = Kept(tmp_path, 3)
-    three.copies = 2
+    three = with_two_copies(tmp_path)
     three.run(lambda rank: steps(rank, 2))
     three.path(0).unlink()
     sent = noted(monkeypatch)
@@ -142,8 +147,7 @@ def test_resume_does_not_wait_for_it_and_the_first_save_follows(
 def test_a_copy_whose_turn_comes_behind_a_save_is_sent_with_that(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    three = Kept(tmp_path, 3)
-    three.copies = 2
+    three = with_two_copies(tmp_path)
     three.run(lambda rank: steps(rank, 1))
     for path in tmp_path.glob("*.of-0"):
         path.unlink()
@@ -196,8 +200,7 @@ def test_what_a_keeper_refuses_is_told_and_sent_by_the_next_save(
 def test_what_one_keeper_refuses_another_has_all_the_same(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    three = Kept(tmp_path, 3)
-    three.copies = 2
+    three = with_two_copies(tmp_path)
     three.run(lambda rank: steps(rank, 1))
     for path in tmp_path.glob("*.of-0"):
         path.unlink()
