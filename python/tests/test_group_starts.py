@@ -134,6 +134,28 @@ def test_the_store_of_an_older_start_serves_the_next(two, monkeypatch):
     assert [first for first, _ in two.run(trained(0))] == [3, 3]
 
 
+def test_a_resume_that_a_rank_did_not_come_to_is_no_start(two):
+    """That rank comes to the next, which is its first."""
+    alone = threading.Event()
+
+    def body(rank: Rank):
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            if rank.rank == 0:
+                rank.group.timeout = 0.2
+                with pytest.raises(ts.UnresolvedError, match="did not come"):
+                    auto.resume()
+                rank.group.timeout = 30.0
+                alone.set()
+            assert alone.wait(30)
+            first = auto.resume()
+            rank.step(auto, first + 1)
+            auto.close()
+            return shelf.step
+
+    assert two.run(body, timeout=30) == [1, 1]
+
+
 def test_who_does_not_come_is_named(tmp_path):
     def body(rank: Rank):
         if rank.rank == 1:

@@ -180,8 +180,9 @@ class Group:
 
     def _take_load(self) -> str:
         """As ``_prefix``, of one ``MergedView.load_into()``; every rank has the same ones."""
+        prefix = self._prefix("load_into()")
         self._loads += 1
-        return f"{self._prefix('load_into()')}load/{self._loads}/"
+        return f"{prefix}load/{self._loads}/"
 
     def __repr__(self) -> str:
         return f"<Group: rank {self.rank} of {self.members}>"

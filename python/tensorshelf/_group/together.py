@@ -93,10 +93,10 @@ class Together:
                 "what all go on from is not known",
                 "Start the job anew.",
             )
-        self._starts += 1
-        self._passed, self._every = [], 1
         group = self._group
-        prefix = f"{group._prefix('resume()')}{self._starts}/"
+        before = group._prefix("resume()")  # where a rank does not come, this is no start
+        self._starts, self._passed, self._every = self._starts + 1, [], 1
+        prefix = f"{before}{self._starts}/"
         wire = Wire(group._store, prefix)
         replicas = Replicas(group.rank, shelf._path, group._replicas)
         rank = _who_starts(group, shelf, self._drain_words)
