@@ -68,6 +68,13 @@ BUGS = [
         "test_group_beside.py store_that_is_stopped",
     ),
     Planted(
+        "stopped_store_stops_start",
+        "_group/group.py",
+        "wire = connected(self._store, before, self.timeout)",
+        "wire = __import__('tensorshelf._group.wire', fromlist=['Wire']).Wire(self._store, before)",
+        "test_group_beside.py a_start_over_a_store_that_is_stopped",
+    ),
+    Planted(
         "relay_leaves_its_node",
         "_group/station.py",
         "len(self._relayed), self._rank == first, seconds)",

@@ -351,3 +351,22 @@ def test_a_store_that_is_stopped_stops_nobody(two, server):
         assert two.run(body, timeout=2) == [1, 1]
     finally:
         server.send_signal(signal.SIGCONT)
+
+
+def test_a_start_over_a_store_that_is_stopped_says_so(two, server):
+    """As above; and Ctrl-C would not be heard."""
+    port = int(server.stdout.readline())
+    stores = [torch.distributed.TCPStore("127.0.0.1", port, None, False) for _ in range(2)]
+    server.send_signal(signal.SIGSTOP)
+
+    def body(rank: Rank):
+        rank.group._store = stores[rank.rank]
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            with pytest.raises(ts.UnresolvedError, match="store did not answer within 1 s"):
+                auto.resume()
+
+    try:
+        two.run(body, timeout=1)
+    finally:
+        server.send_signal(signal.SIGCONT)

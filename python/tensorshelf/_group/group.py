@@ -18,7 +18,7 @@ from tensorshelf._group.checked import (
 )
 from tensorshelf._group.naming import name_of_start
 from tensorshelf._group.replicas import Options
-from tensorshelf._group.wire import Store, Wire
+from tensorshelf._group.wire import Store, connected
 from tensorshelf._group.writers import Choice, check_choice
 from tensorshelf._size import parse_size
 from tensorshelf.errors import BadArgument, UnsupportedError
@@ -161,7 +161,7 @@ class Group:
         """What its keys begin with. Blocks, the first time, until all ranks call ``by``."""
         before = f"tensorshelf/{self._number}/"
         if self._name is None:
-            wire = Wire(self._store, before)
+            wire = connected(self._store, before, self.timeout)
             self._name = name_of_start(wire, self.rank, self.members, self.timeout, by)
         return f"{before}{self._name}/"
 

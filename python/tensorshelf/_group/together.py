@@ -25,7 +25,7 @@ from tensorshelf._group.routes import Routes
 from tensorshelf._group.schedule import BEHIND
 from tensorshelf._group.start import Agreed, Rank, StartShelf, agree_on_start
 from tensorshelf._group.station import Station
-from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._group.wire import Wire, connected, in_short
 from tensorshelf._group.writers import Site
 from tensorshelf._info import Info
 from tensorshelf._state.flatten import Flat, flatten
@@ -97,7 +97,7 @@ class Together:
         before = group._prefix("resume()")  # where a rank does not come, this is no start
         self._starts, self._passed, self._every = self._starts + 1, [], 1
         prefix = f"{before}{self._starts}/"
-        wire = Wire(group._store, prefix)
+        wire = connected(group._store, prefix, group.timeout)
         replicas = Replicas(group.rank, shelf._path, group._replicas)
         rank = _who_starts(group, shelf, self._drain_words)
         self._exchange = Exchange(wire, group.rank, group.members, group.timeout)

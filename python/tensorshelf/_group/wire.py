@@ -10,6 +10,7 @@ import datetime
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 from tensorshelf.errors import ShelfError, UnresolvedError
@@ -144,6 +145,35 @@ class Wire:
         """Takes it away."""
         if self._queues is None:
             self.drop(_posted(box, number))
+
+
+def connected(store: Store, prefix: str, seconds: float) -> Wire:
+    """To a store that answers, within that time. torch waits for good for one whose host is
+    stopped, and hears no signal meanwhile; this hears them. Raises UnresolvedError else.
+    """
+    made: Future[Wire] = Future()
+    asks = threading.Thread(
+        target=_connect, args=(store, prefix, made), name="tensorshelf-store", daemon=True
+    )
+    asks.start()
+    with of_store("what ranks say to each other"):
+        try:
+            return made.result(seconds)
+        except TimeoutError as error:
+            raise UnresolvedError(
+                f"the group's store did not answer within {seconds:g} s",
+                "Look for the process that holds it, which may be stopped, and start the job anew. "
+                "Group(timeout=) says how long to wait.",
+            ) from error
+
+
+def _connect(store: Store, prefix: str, made: Future[Wire]) -> None:
+    try:
+        wire = Wire(store, prefix)
+        wire.has("is it there?")
+        made.set_result(wire)
+    except BaseException as error:
+        made.set_exception(error)
 
 
 def _queues_of(store: Any) -> Any:
