@@ -9,7 +9,7 @@
 #include "base/copy_hash.hpp"
 #include "format/format.hpp"
 #include "raw_pages.hpp"
-#include "store/root_scan.hpp"
+#include "store/io/root_scan.hpp"
 #include "store_bench.hpp"
 
 namespace tensorshelf::testing {

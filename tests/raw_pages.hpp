@@ -7,7 +7,7 @@
 #include <tensorshelf/medium.hpp>
 
 #include "format/bytes.hpp"
-#include "store/page_io.hpp"
+#include "store/io/page_io.hpp"
 
 namespace tensorshelf::testing {
 

@@ -39,6 +39,9 @@ MAY_INCLUDE = {
     "python": set(),
 }
 
+# Those of the store, from the lowest up: each may include those before it, what lies in none all.
+OF_STORE = "threads places manifest io media_set recovery state reading commit room".split()
+
 # The public face: what opens a shelf, and its handles. Below them each takes the header it needs.
 FACE = re.compile(r"#\s*include\s*<tensorshelf/(?:shelf|handles|repair)\.hpp>")
 ABOVE_THE_FACE = {f"src/store/{name}.cpp" for name in ("shelf", "handles", "repair_shelf")}
@@ -48,9 +51,12 @@ ABOVE_THE_FACE |= {"src/feed/access.hpp"}  # of the pipeline, which is given a s
 WRITES_METADATA = re.compile(r"\b(?:write_page|store_over_itself|store_word|copy_to_mirror)\(")
 WRITERS = {
     f"src/store/{name}.cpp"
-    for name in "attempt format_shelf incarnation mark medium_headers mirror_filling repair".split()
+    for name in (
+        "manifest/attempt format_shelf io/incarnation io/mark io/medium_headers"
+        " media_set/mirror_filling recovery/repair"
+    ).split()
 }
-WRITERS |= {"src/store/page_io.cpp", "src/store/page_io.hpp"}  # the first two calls themselves
+WRITERS |= {f"src/store/io/page_io.{kind}" for kind in ("cpp", "hpp")}  # the calls themselves
 PAGE_BYTES = re.compile(r"(?:\.|->)bytes(?:\.|\[)|&\w+(?:\.|->)bytes|memcpy\([^;]*\.bytes")
 # Who calls flip() beside whoever has it: the one place that knows the order.
 FLIPS = re.compile(r"\bflip\(")
@@ -271,7 +277,10 @@ def test_few_write_metadata_and_format_alone_looks_into_pages() -> None:
 
 def test_the_order_of_a_flip_is_known_in_one_place() -> None:
     calling = {shown(path) for path in cpp("src") if FLIPS.search(code(path))}
-    assert calling == {f"src/store/{name}" for name in ("attempt.cpp", "attempt.hpp", "sealer.cpp")}
+    assert calling == {
+        f"src/store/{name}"
+        for name in ("manifest/attempt.cpp", "manifest/attempt.hpp", "commit/sealer.cpp")
+    }
 
 
 def own_comment(lines: list[str], number: int) -> str:
@@ -646,8 +655,25 @@ def test_cpp_modules_include_in_one_direction() -> None:
         headers = {shown(header.with_suffix("")) for header in included(path)}
         needs[module] = (needs.get(module, set()) | headers) - {module}
     assert in_rings({name: of & needs.keys() for name, of in needs.items()}) == {}
-    assert len(needs["src/store/state"]) > 10  # the search can hit
+    assert len(needs["src/store/state/state"]) > 10  # the search can hit
     assert {"src/base/check", "crashtest/log"} <= needs["crashtest/window"]
+
+
+def level_of(path: Path) -> int:
+    """The number of its folder of the store; beyond the last for what lies in none."""
+    inside = path.relative_to(ROOT / "src" / "store").parts[:-1]
+    return OF_STORE.index(inside[0]) if inside else len(OF_STORE)
+
+
+def test_the_folders_of_the_store_lie_one_above_the_other() -> None:
+    assert {path.name for path in (ROOT / "src/store").iterdir() if path.is_dir()} == set(OF_STORE)
+    upwards = [
+        f"{shown(path)} includes {shown(header)}"
+        for path in cpp("src/store")
+        for header in included(path)
+        if shown(header).startswith("src/store/") and level_of(header) > level_of(path)
+    ]
+    assert upwards == []
 
 
 def test_values_know_nothing_of_shelves() -> None:
@@ -695,7 +721,7 @@ def test_there_is_one_commit_point() -> None:
         for hit in lines_matching(re.compile("COMMIT POINT"), path, path.read_text("utf-8"))
     ]
     assert len(marked) == 1, marked
-    assert marked[0].startswith("src/store/attempt")
+    assert marked[0].startswith("src/store/manifest/attempt")
 
 
 def test_rooms_are_small() -> None:
@@ -852,7 +878,7 @@ def test_no_class_has_more_than_15_private_methods() -> None:
 def test_contributing_tells_every_file_of_the_store() -> None:
     rows = [line for line in (ROOT / "CONTRIBUTING.md").read_text().split("\n") if line[:2] == "| "]
     told = {name for row in rows for name in re.findall(r"`(\w+)\.(?:\*|[ch]pp)`", row)}
-    assert {path.stem for path in (ROOT / "src/store").iterdir()} - told == set()
+    assert {path.stem for path in cpp("src/store")} - told == set()
 
 
 def test_every_source_says_what_it_is() -> None:

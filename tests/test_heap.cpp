@@ -9,8 +9,8 @@
 
 #include "catch.hpp"
 #include "denied_memory.hpp"
-#include "store/heap.hpp"
-#include "store/space.hpp"
+#include "store/places/heap.hpp"
+#include "store/places/space.hpp"
 
 using namespace tensorshelf;
 

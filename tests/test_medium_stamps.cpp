@@ -15,7 +15,7 @@
 #include "format/format.hpp"
 #include "forwarding_medium.hpp"
 #include "media/memory/medium.hpp"
-#include "store/medium_headers.hpp"
+#include "store/io/medium_headers.hpp"
 #include "tensorshelf/error.hpp"
 #include "tensorshelf/shelf.hpp"
 #include "tests/cached_disk.hpp"

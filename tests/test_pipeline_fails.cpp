@@ -16,7 +16,7 @@
 #include "catch.hpp"
 #include "fed_shelf.hpp"
 #include "held_medium.hpp"
-#include "store/health.hpp"
+#include "store/threads/health.hpp"
 #include "thrown.hpp"
 
 using namespace tensorshelf;

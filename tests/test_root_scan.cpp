@@ -7,8 +7,8 @@
 #include "catch.hpp"
 #include "format/format.hpp"
 #include "mirrored_shelf.hpp"
-#include "store/head.hpp"
-#include "store/root_scan.hpp"
+#include "store/io/head.hpp"
+#include "store/io/root_scan.hpp"
 
 using namespace tensorshelf;
 

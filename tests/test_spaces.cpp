@@ -8,10 +8,10 @@
 #include "base/small_vector.hpp"
 #include "catch.hpp"
 #include "format/format.hpp"
-#include "store/assignment.hpp"
-#include "store/capacity.hpp"
-#include "store/chunk_set.hpp"
-#include "store/space.hpp"
+#include "store/commit/assignment.hpp"
+#include "store/manifest/chunk_set.hpp"
+#include "store/places/capacity.hpp"
+#include "store/places/space.hpp"
 
 using namespace tensorshelf;
 

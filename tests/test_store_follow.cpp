@@ -8,7 +8,7 @@
 #include "kept_versions.hpp"
 #include "raw_pages.hpp"
 #include "scratch.hpp"
-#include "store/head.hpp"
+#include "store/io/head.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;

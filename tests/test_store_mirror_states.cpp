@@ -6,8 +6,8 @@
 #include "format/format.hpp"
 #include "mirrored_shelf.hpp"
 #include "scratch.hpp"
-#include "store/medium_headers.hpp"
-#include "store/mirror_filling.hpp"
+#include "store/io/medium_headers.hpp"
+#include "store/media_set/mirror_filling.hpp"
 #include "thrown.hpp"
 
 using namespace tensorshelf;

@@ -14,7 +14,7 @@
 #include "block_fixture.hpp"
 #include "cached_disk.hpp"
 #include "format/layout.hpp"
-#include "store/unreadable.hpp"
+#include "store/io/unreadable.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;

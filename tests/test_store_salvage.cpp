@@ -11,7 +11,7 @@
 #include "cached_disk.hpp"
 #include "format/format.hpp"
 #include "raw_pages.hpp"
-#include "store/root_scan.hpp"
+#include "store/io/root_scan.hpp"
 #include "store_bench.hpp"
 
 using namespace tensorshelf;

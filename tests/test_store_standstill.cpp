@@ -14,9 +14,9 @@
 #include "cached_disk.hpp"
 #include "format/format.hpp"
 #include "scratch.hpp"
-#include "store/fair_mutex.hpp"
-#include "store/gate.hpp"
-#include "store/use_count.hpp"
+#include "store/threads/fair_mutex.hpp"
+#include "store/threads/gate.hpp"
+#include "store/threads/use_count.hpp"
 #include "store_bench.hpp"
 
 using namespace tensorshelf;

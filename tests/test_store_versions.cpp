@@ -1,7 +1,7 @@
 // Versions beside the newest: those that stay, those that come back, and those that are lost.
 #include "asleep.hpp"
 #include "kept_versions.hpp"
-#include "store/root_scan.hpp"
+#include "store/io/root_scan.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;

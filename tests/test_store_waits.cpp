@@ -11,7 +11,7 @@
 
 #include "asleep.hpp"
 #include "held_medium.hpp"
-#include "store/queue_lock.hpp"
+#include "store/threads/queue_lock.hpp"
 #include "store_bench.hpp"
 
 using namespace tensorshelf;

@@ -5,8 +5,8 @@
 #include "base/copy_hash.hpp"
 #include "denied_memory.hpp"
 #include "raw_pages.hpp"
-#include "store/attempt.hpp"
-#include "store/load_root.hpp"
+#include "store/manifest/attempt.hpp"
+#include "store/recovery/load_root.hpp"
 #include "store_bench.hpp"
 
 using namespace tensorshelf;

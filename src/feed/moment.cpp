@@ -8,7 +8,7 @@
 #include "base/side_by_side.hpp"
 #include "feed/access.hpp"
 #include "feed/cuda/copies.hpp"
-#include "store/untrusted.hpp"
+#include "store/io/untrusted.hpp"
 
 namespace tensorshelf {
 namespace {

@@ -18,8 +18,8 @@
 #include <tensorshelf/pipeline.hpp>
 
 #include "feed/moment.hpp"
-#include "store/fork_guard.hpp"
 #include "store/store.hpp"
+#include "store/threads/fork_guard.hpp"
 
 namespace tensorshelf {
 

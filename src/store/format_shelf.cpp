@@ -6,8 +6,8 @@
 #include "base/planted.hpp"
 #include "base/random_bytes.hpp"
 #include "format/format.hpp"
-#include "store/page_io.hpp"
-#include "store/tree.hpp"
+#include "store/io/page_io.hpp"
+#include "store/manifest/tree.hpp"
 
 namespace tensorshelf {
 

@@ -5,7 +5,7 @@
 
 #include <tensorshelf/error.hpp>
 
-#include "store/assignment.hpp"
+#include "store/commit/assignment.hpp"
 #include "store/open_path.hpp"
 
 namespace tensorshelf {

@@ -6,10 +6,10 @@
 
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
-#include "store/chunk_io.hpp"
-#include "store/elsewhere.hpp"
+#include "store/commit/turn.hpp"
+#include "store/io/chunk_io.hpp"
+#include "store/reading/elsewhere.hpp"
 #include "store/store.hpp"
-#include "store/turn.hpp"
 
 namespace tensorshelf {
 

@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "base/planted.hpp"
-#include "store/medium_headers.hpp"
+#include "store/io/medium_headers.hpp"
 #include "store/store.hpp"
 
 namespace tensorshelf {

@@ -14,11 +14,11 @@
 #include "media/media.hpp"
 #include "media/shifted.hpp"
 #include "store/format_shelf.hpp"
-#include "store/medium_headers.hpp"
-#include "store/older_first.hpp"
-#include "store/open_media.hpp"
-#include "store/split.hpp"
-#include "store/unknown_pins.hpp"
+#include "store/io/medium_headers.hpp"
+#include "store/media_set/older_first.hpp"
+#include "store/media_set/open_media.hpp"
+#include "store/places/split.hpp"
+#include "store/threads/unknown_pins.hpp"
 
 namespace tensorshelf {
 

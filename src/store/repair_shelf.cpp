@@ -6,9 +6,9 @@
 #include <tensorshelf/repair.hpp>
 
 #include "media/media.hpp"
-#include "store/open_media.hpp"
+#include "store/media_set/open_media.hpp"
 #include "store/open_path.hpp"
-#include "store/recover.hpp"
+#include "store/recovery/recover.hpp"
 #include "store/store.hpp"
 
 namespace tensorshelf {

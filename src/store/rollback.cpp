@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/planted.hpp"
-#include "store/kept_places.hpp"
+#include "store/commit/turn.hpp"
+#include "store/state/kept_places.hpp"
 #include "store/store.hpp"
-#include "store/turn.hpp"
 
 namespace tensorshelf {
 

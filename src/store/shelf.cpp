@@ -5,10 +5,10 @@
 
 #include <utility>
 
-#include "store/asked.hpp"
-#include "store/assignment.hpp"
+#include "store/commit/assignment.hpp"
 #include "store/open_path.hpp"
 #include "store/snapshot.hpp"
+#include "store/state/asked.hpp"
 
 namespace tensorshelf {
 namespace {

@@ -8,7 +8,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "media/media.hpp"
-#include "store/assignment.hpp"
+#include "store/commit/assignment.hpp"
 #include "store/open_path.hpp"
 
 namespace tensorshelf {

@@ -9,8 +9,8 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/planted.hpp"
-#include "store/assignment.hpp"
-#include "store/turn.hpp"
+#include "store/commit/assignment.hpp"
+#include "store/commit/turn.hpp"
 
 namespace tensorshelf {
 namespace {

@@ -17,17 +17,17 @@
 #include <tensorshelf/options.hpp>
 #include <tensorshelf/report.hpp>
 
-#include "store/committer.hpp"
-#include "store/compactor.hpp"
-#include "store/decisions.hpp"
-#include "store/follow.hpp"
-#include "store/freezer.hpp"
-#include "store/reader.hpp"
-#include "store/sealer.hpp"
-#include "store/stager.hpp"
-#include "store/state.hpp"
-#include "store/tensors.hpp"
-#include "store/version_hold.hpp"
+#include "store/commit/committer.hpp"
+#include "store/commit/decisions.hpp"
+#include "store/commit/freezer.hpp"
+#include "store/commit/sealer.hpp"
+#include "store/commit/stager.hpp"
+#include "store/reading/follow.hpp"
+#include "store/reading/reader.hpp"
+#include "store/reading/version_hold.hpp"
+#include "store/room/compactor.hpp"
+#include "store/room/tensors.hpp"
+#include "store/state/state.hpp"
 
 namespace tensorshelf {
 

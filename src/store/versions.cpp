@@ -7,8 +7,8 @@
 #include "base/check.hpp"
 #include "base/planted.hpp"
 #include "media/pins.hpp"
+#include "store/commit/turn.hpp"
 #include "store/store.hpp"
-#include "store/turn.hpp"
 
 namespace tensorshelf {
 namespace {

@@ -1,0 +1,90 @@
+// A tensor's bytes lent out: in place where nothing can change them, else as a copy.
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "base/planted.hpp"
+#include "media/pins.hpp"
+#include "store/io/chunk_io.hpp"
+#include "store/reading/reader.hpp"
+#include "store/state/kept_places.hpp"
+
+namespace tensorshelf {
+
+using format::ChunkKind;
+
+// Keeps the slot from being written, and what the tensor owns from being given back.
+struct Reader::LeasedSlot {
+  std::shared_ptr<GuardedMedium> medium;
+  std::shared_ptr<StoredTensor> tensor;
+  std::shared_ptr<Holding> holding;
+  unsigned slot;
+
+  LeasedSlot(std::shared_ptr<GuardedMedium> m, std::shared_ptr<StoredTensor> t,
+             std::shared_ptr<Holding> h, unsigned s)
+      : medium(std::move(m)), tensor(std::move(t)), slot(s) {
+    if (!planted(Bug::leased_slot_reused)) holding = std::move(h);
+    ++tensor->leases[slot];
+  }
+  ~LeasedSlot() { --tensor->leases[slot]; }
+  LeasedSlot(const LeasedSlot&) = delete;
+  LeasedSlot& operator=(const LeasedSlot&) = delete;
+};
+
+// Of a reader: what it shows in place stays so, with the version pinned and no writer that outruns.
+struct Reader::FirmPin {
+  std::shared_ptr<GuardedMedium> medium;
+  std::uint64_t version;
+
+  FirmPin(std::shared_ptr<GuardedMedium> m, std::uint64_t v) : medium(std::move(m)), version(v) {
+    medium->pins()->take(version);
+  }
+  ~FirmPin() {
+    if (firm) medium->pins()->drop_firm();
+    medium->pins()->drop(version);
+  }
+  FirmPin(const FirmPin&) = delete;
+  FirmPin& operator=(const FirmPin&) = delete;
+  bool firm = false;
+};
+
+// None where nothing may be shown in place: of a version that nobody holds, or beside a writer that
+// outruns who holds it.
+std::shared_ptr<const void> Reader::pin_in_place(Of which) {
+  if (which.kind() != Of::Kind::version) return nullptr;
+  const auto lock = state_.lock_usable();  // so that who holds it does not let go before
+  if (!state_.is_let_be(which.number())) return nullptr;
+  auto pin = std::make_shared<FirmPin>(state_.medium, which.number());
+  pin->firm = state_.medium->pins()->take_firm();
+  if (!pin->firm && !planted(Bug::shown_beside_outrunner)) return nullptr;
+  return pin;
+}
+
+Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
+  const Use use(state_);
+  std::lock_guard lock(tensor->mutex);
+  const auto holding = keep_places_of(state_, *tensor);
+  const std::uint64_t size = tensor->layout.size_bytes;
+  const Records now = records(*tensor, 0, size, which);
+  std::shared_ptr<const void> pin;
+  bool in_place = tensor->whole() && size > 0 && state_.medium->is_mapped(tensor->chunk_at(0, 0));
+  const unsigned slot = format::chunk_slot(now[0]);
+  for (std::uint64_t chunk = 0; in_place && chunk < tensor->layout.chunk_count(); ++chunk) {
+    in_place = format::chunk_kind(now[chunk]) == ChunkKind::stored &&
+               format::chunk_slot(now[chunk]) == slot;
+  }
+  if (in_place && !state_.writable) in_place = (pin = pin_in_place(which)) != nullptr;
+  if (in_place) {
+    for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
+      compared_chunk(*tensor, now[chunk], chunk, chunk_scratch());
+    }
+    if (!pin) pin = std::make_shared<LeasedSlot>(state_.medium, tensor, holding, slot);
+    return Lease(state_.medium->view(tensor->layout.slot(slot)), true, std::move(pin));
+  }
+  const auto copy = std::make_shared_for_overwrite<std::byte[]>(size);
+  const std::span<std::byte> bytes(copy.get(), size);
+  read_locked(*tensor, bytes, 0, now);
+  return Lease(bytes, false, copy);
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,300 @@
+#include "store/reading/reader.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+#include "media/pins.hpp"
+#include "store/io/chunk_io.hpp"
+#include "store/io/unreadable.hpp"
+#include "store/reading/elsewhere.hpp"
+#include "store/state/kept_places.hpp"
+
+namespace tensorshelf {
+
+using format::ChunkKind;
+using format::ChunkRecord;
+
+namespace {
+
+constexpr std::uint64_t kRunChunks = 16;  // read at once, at most
+
+[[noreturn]] void throw_not_there(const StoredTensor& tensor) {
+  throw Error(Errc::unknown_name, fmt::format("'{}' is not there any more", tensor.name()),
+              "Look it up again by its name.");
+}
+
+bool checks_nothing(const State& state) {
+  if (planted(Bug::chunk_checksum_ignored)) return true;
+  return state.asked.verify == Verify::never && state.writable;
+}
+
+}  // namespace
+
+// What is said of the chunks of that range; of kind none for the zeros of a tensor that was never
+// written. Errc::unknown_name where the tensor is not there.
+Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                        Of which) const {
+  const bool with_staged = which.kind() == Of::Kind::staged;
+  if (with_staged) tensor.check_there();
+  const std::uint64_t first = offset / kChunkBytes;
+  const std::uint64_t count = size == 0 ? 0 : (offset + size - 1) / kChunkBytes - first + 1;
+  Records records(first);
+  if (count > 1) records.more_.resize(count - 1);
+  const auto lock = state_.lock_usable();
+  const Version& version = state_.version_of(which);
+  if (!(with_staged && state_.open) && !has(version, tensor)) {
+    tensor.check_there();
+    if (!state_.open) throw_not_there(tensor);  // in what a reader has gone on to
+    throw Error(Errc::unknown_name, fmt::format("'{}' has no committed value yet", tensor.name()),
+                "persist() first.");
+  }
+  const bool dirty = with_staged && state_.open && tensor.attempt == state_.open->sequence;
+  if (dirty) tensor.check_sound(state_.open->sequence);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const bool staged = dirty && tensor.written.contains(first + i);
+    Record& record = i == 0 ? records.one_ : records.more_[i - 1];
+    static_cast<ChunkRecord&>(record) =
+        staged ? tensor.staged[first + i] : version.tree.record(tensor.cell(first + i));
+    record.seen_in = version.number();
+    // One that was created and is gone: it comes to be marked so.
+    const bool gone = format::chunk_kind(record) == ChunkKind::none && !dirty;
+    if (gone) throw_not_there(tensor);
+  }
+  return records;
+}
+
+// A writer that outruns is known while it is there: what it wrote over, and has closed since,
+// passes for damage.
+bool Reader::is_let_be(std::uint64_t version) const {
+  {
+    const std::lock_guard lock(state_.structure);
+    if (!state_.is_let_be(version)) return false;
+  }
+  return !state_.medium->pins()->is_outrun();
+}
+
+void Reader::throw_if_overtaken(std::uint64_t version) {
+  if (planted(Bug::older_judged_by_newest)) version = state_.version;
+  if (state_.writable || planted(Bug::overtaken_not_noticed) || is_let_be(version)) return;
+  throw_if_given_up(version);
+}
+
+void Reader::throw_if_given_up(std::uint64_t version) {
+  const bool overtaken = state_.in_doubt
+                             ? is_overtaken_in_doubt(*state_.medium, state_.opened)
+                             : is_overtaken(*state_.medium, state_.opened, state_.seeds, version);
+  if (!overtaken && !planted(Bug::reader_always_stale)) return;
+  throw Error(
+      Errc::stale,
+      fmt::format("version {} of {} was overwritten by its writer meanwhile", version, state_.path),
+      "refresh() goes on to the newest version; where its writer is fast, pin() keeps a version as "
+      "it is, and keep= there leaves each readable for longer.");
+}
+
+std::string Reader::called(const StoredTensor& tensor, std::uint64_t version) const {
+  const std::lock_guard lock(state_.structure);
+  for (const auto& one : state_.retained) {
+    const auto* const name = one->number() == version ? name_in(*one->names, tensor) : nullptr;
+    if (name != nullptr) return *name;
+  }
+  return tensor.name();
+}
+
+void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                           const std::string& how, int os_error) {
+  throw_if_overtaken(record.seen_in);
+  // No damage: what is not committed is unsure where the medium has failed, which then says so.
+  const std::uint64_t of = std::max(record.seen_in, format::chunk_version(record));
+  if (of > state_.version && !planted(Bug::lost_stage_is_damage)) state_.medium->wait({});
+  throw Error(
+      Errc::corrupt,
+      fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
+                  called(tensor, record.seen_in), format::chunk_version(record),
+                  slot_name(format::chunk_slot(record)), chunk, how, record.seen_in),
+      how_to_heal(state_, {tensor, record, chunk}), os_error);
+}
+
+// Else what was checked must be what is returned: a writer elsewhere may reuse the slot.
+bool Reader::no_one_else_writes() const {
+  return state_.writable || planted(Bug::reader_trusts_slot);
+}
+
+// Out of the medium, into `target`, of the size of the chunk.
+void Reader::read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                      std::span<std::byte> target) {
+  try {
+    state_.medium->read(tensor.chunk_at(format::chunk_slot(record), chunk), target);
+  } catch (const Error& error) {
+    if (is_cut_off(error)) throw_if_overtaken(record.seen_in);
+    if (!is_unreadable(error)) throw;
+    throw_damaged(tensor, record, chunk, fmt::format("cannot be read ({})", error.what()),
+                  error.os_error());
+  }
+}
+
+// A chunk, unchecked: in place where it may be, else in `scratch`.
+UntrustedBytes Reader::fetch_chunk(const StoredTensor& tensor, const Record& record,
+                                   std::uint64_t chunk, std::span<std::byte> scratch) {
+  const std::uint64_t size = tensor.chunk_bytes(chunk);
+  if (no_one_else_writes()) {
+    const auto bytes =
+        state_.medium->view({tensor.chunk_at(format::chunk_slot(record), chunk), size});
+    if (!bytes.empty()) return UntrustedBytes(bytes);
+  }
+  const auto copy = scratch.first(size);
+  read_out(tensor, record, chunk, copy);
+  return UntrustedBytes(copy);
+}
+
+// A part of a chunk, unchecked, from byte `within` of it. Mapped bytes that are gone are asked of
+// the medium, which knows why.
+void Reader::copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                      std::span<std::byte> target, std::uint64_t within) {
+  const auto whole = target.size() == tensor.chunk_bytes(chunk) ? target : chunk_scratch();
+  const auto bytes = fetch_chunk(tensor, record, chunk, whole);
+  if (bytes.lie_in(target) || bytes.part(within, target.size()).copy_into(target)) return;
+  const auto room = planted(Bug::reread_over_another) ? chunk_scratch() : whole;
+  const auto copy = room.first(bytes.size());
+  read_out(tensor, record, chunk, copy);
+  const bool apart = copy.data() != target.data();
+  if (apart) std::memcpy(target.data(), copy.data() + within, target.size());
+}
+
+// In the slot it says, compared with the checksum in the record where that is asked for.
+UntrustedBytes Reader::compared_chunk(StoredTensor& tensor, const Record& record,
+                                      std::uint64_t chunk, std::span<std::byte> scratch) {
+  auto bytes = fetch_chunk(tensor, record, chunk, scratch);
+  const unsigned slot = format::chunk_slot(record);
+  const bool mapped = state_.medium->is_mapped(tensor.chunk_at(slot, chunk));
+  if (no_one_else_writes() && mapped && tensor.verified(slot, chunk)) return bytes;
+  if (checks_nothing(state_)) return bytes;
+  const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
+  auto hash = bytes.hash(seed);
+  if (!hash) {
+    const auto copy = scratch.first(bytes.size());
+    read_out(tensor, record, chunk, copy);
+    hash = hash_bytes(copy, seed);
+    bytes = UntrustedBytes(copy);
+  }
+  check_sum(tensor, record, chunk, *hash);
+  return bytes;
+}
+
+void Reader::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                       std::uint64_t checksum) {
+  ++state_.counters.verified;
+  if (checksum == record.checksum) {
+    tensor.set_verified(format::chunk_slot(record), chunk);
+  } else if (state_.asked.verify != Verify::never) {
+    throw_damaged(tensor, record, chunk);
+  } else {
+    throw_if_overtaken(record.seen_in);  // else damaged, and asked for all the same
+  }
+}
+
+// How many whole chunks from `first` on lie side by side in one slot, of `size` bytes asked for.
+std::uint64_t Reader::run_length(const StoredTensor& tensor, std::uint64_t first,
+                                 const Records& records, std::uint64_t size) const {
+  const Record& begin = records[first];
+  const std::uint64_t at = tensor.chunk_at(format::chunk_slot(begin), first);
+  if (state_.medium->is_mapped(at) || format::chunk_kind(begin) != ChunkKind::stored) {
+    return 0;  // memory gains nothing from runs
+  }
+  std::uint64_t count = 0;
+  for (std::uint64_t end = 0; count < kRunChunks; ++count) {
+    const std::uint64_t chunk = first + count;
+    if (chunk == tensor.layout.chunk_count() || end == size) break;
+    const Record& next = records[chunk];
+    if (format::chunk_kind(next) != ChunkKind::stored ||
+        tensor.chunk_at(format::chunk_slot(next), chunk) != at + count * kChunkBytes) {
+      break;
+    }
+    end += tensor.chunk_bytes(chunk);
+    if (end > size) break;
+  }
+  return count;
+}
+
+// Reads such a run at once, and then checks each chunk: a drive keeps several requests in flight
+// for one long read, and one for a short one. False where it has to be read chunk by chunk.
+bool Reader::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
+                      const Records& records, std::span<std::byte> target) {
+  const unsigned slot = format::chunk_slot(records[first]);
+  try {
+    state_.medium->read(tensor.chunk_at(slot, first), target);
+  } catch (const Error& error) {
+    if (!is_unreadable(error) && !is_cut_off(error)) throw;
+    return false;
+  }
+  if (checks_nothing(state_)) return true;
+  for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
+    const auto bytes = target.subspan((chunk - first) * kChunkBytes, tensor.chunk_bytes(chunk));
+    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
+    try {
+      check_sum(tensor, records[chunk], chunk, hash_bytes(bytes, seed));
+    } catch (const Error& error) {
+      if (!read_healed(state_, error, {tensor, records[chunk], chunk}, bytes)) throw;
+    }
+  }
+  return true;
+}
+
+// Of one chunk, or of a run of them; returns the bytes that were read.
+std::uint64_t Reader::read_next(StoredTensor& tensor, std::span<std::byte> bytes,
+                                std::uint64_t offset, const Records& records) {
+  const std::uint64_t chunk = offset / kChunkBytes;
+  const std::uint64_t within = offset % kChunkBytes;
+  if (within == 0) {
+    const std::uint64_t run = run_length(tensor, chunk, records, bytes.size());
+    const std::uint64_t size = std::min(run * kChunkBytes, tensor.layout.size_bytes - offset);
+    if (run > 1 && read_run(tensor, chunk, run, records, bytes.first(size))) return size;
+  }
+  const Record& now = records[chunk];
+  const auto target = bytes.first(std::min(tensor.chunk_bytes(chunk) - within, bytes.size()));
+  const bool trusted =
+      planted(Bug::zeros_taken_for_stored) && format::chunk_kind(now) == ChunkKind::zeros;
+  if (format::chunk_kind(now) != ChunkKind::stored && !trusted) {
+    std::memset(target.data(), 0, target.size());
+    return target.size();
+  }
+  const bool whole = target.size() == tensor.chunk_bytes(chunk);
+  const auto room = whole ? target : chunk_scratch();
+  try {
+    const auto source = compared_chunk(tensor, now, chunk, room);
+    if (!source.lie_in(target) && !source.part(within, target.size()).copy_into(target)) {
+      copy_out(tensor, now, chunk, target, within);  // says why
+    }
+  } catch (const Error& error) {
+    if (!read_healed(state_, error, {tensor, now, chunk}, room)) throw;
+    if (!whole) std::memcpy(target.data(), room.data() + within, target.size());
+  }
+  return target.size();
+}
+
+void Reader::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                         const Records& records) {
+  for (std::uint64_t done = 0; done < bytes.size();) {
+    done += read_next(tensor, bytes.subspan(done), offset + done, records);
+  }
+  state_.counters.read += bytes.size();
+}
+
+void Reader::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
+                  Of which) {
+  tensor.check_range(offset, bytes.size());
+  const Use use(state_);
+  std::lock_guard lock(tensor.mutex);
+  const auto holding = keep_places_of(state_, tensor);
+  const Records now = records(tensor, offset, bytes.size(), which);
+  std::unique_lock names(state_.structure, std::defer_lock);
+  if (planted(Bug::names_held_by_reads)) names.lock();
+  read_locked(tensor, bytes, offset, now);
+}
+
+}  // namespace tensorshelf

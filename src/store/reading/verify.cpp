@@ -1,0 +1,176 @@
+// What is compared with its checksum whatever was asked for when the shelf was opened.
+#include <mutex>
+#include <optional>
+
+#include "base/copy_hash.hpp"
+#include "base/planted.hpp"
+#include "store/io/chunk_io.hpp"
+#include "store/io/unreadable.hpp"
+#include "store/reading/elsewhere.hpp"
+#include "store/reading/reader.hpp"
+#include "store/state/kept_places.hpp"
+
+namespace tensorshelf {
+
+// Chunk by chunk: commits go on in between, and a tensor that they flip is from there on looked at
+// as it is then. Callbacks are called with nothing held: they may use the shelf, or close it.
+VerifyReport Reader::verify(const Progress& progress, const OnDamage& on_damage) {
+  VerifyReport report;
+  std::shared_ptr<const Names> names;  // and not their version: see state_.in_flight
+  std::uint64_t total = 0;
+  {
+    const Use use(state_);
+    const auto lock = state_.lock_usable();
+    names = state_.retained.back()->names;
+    total = state_.retained.back()->tensor_bytes;
+    report.version = state_.version;
+  }
+  const std::uint64_t begun = report.version;
+  std::uint64_t done = 0;
+  for (const auto& [name, named] : *names) {
+    StoredTensor& tensor = *named.tensor;
+    const std::uint64_t chunks = tensor.layout.chunk_count();
+    for (std::uint64_t chunk = 0; chunk == 0 || chunk < chunks; ++chunk) {
+      const std::size_t known = report.damage.size();
+      const auto seen_in = verify_chunk(tensor, chunk, report);
+      if (!seen_in) break;
+      if (report.damage.size() > known) {
+        {
+          const Use use(state_);
+          throw_if_overtaken(planted(Bug::damage_doubted_at_its_begin) ? begun : *seen_in);
+        }
+        if (on_damage) on_damage(report.damage.back());
+      }
+      if (chunks == 0) break;
+      done += tensor.chunk_bytes(chunk);
+      std::optional<QueueScope> held;
+      if (planted(Bug::callback_while_locked)) held.emplace(state_.turns, *state_.room, Patience());
+      if (progress) progress(done, total);
+    }
+  }
+  if (!report.damage.empty()) {
+    const Use use(state_);
+    throw_if_overtaken(report.version);
+  }
+  return report;
+}
+
+// The version that it looked at: where that is overtaken, what it found is no damage. None where
+// nothing of the tensor is committed (any more). Chunk 0 counts the tensor, also where it has no
+// bytes.
+std::optional<std::uint64_t> Reader::verify_chunk(StoredTensor& tensor, std::uint64_t chunk,
+                                                  VerifyReport& report) {
+  const Use use(state_);
+  std::lock_guard lock(tensor.mutex);
+  format::ChunkRecord record;
+  std::string called;  // in the version
+  std::uint64_t seen_in = 0;
+  {
+    std::lock_guard structure(state_.structure);
+    const Version& newest = *state_.retained.back();
+    if (!has(newest, tensor)) return std::nullopt;
+    seen_in = newest.number();
+    called = *name_in(*newest.names, tensor);
+    record = newest.tree.record(tensor.cell(chunk));
+  }
+  report.tensors += chunk == 0;
+  if (chunk >= tensor.layout.chunk_count()) return seen_in;
+  const unsigned slot = format::chunk_slot(record);
+  const std::uint64_t size = tensor.chunk_bytes(chunk);
+  ++report.chunks;
+  ++state_.counters.verified;
+  report.bytes += size;
+  const auto held = keep_places_of(state_, tensor);
+  try {
+    const RecordedChunk recorded{tensor, record, chunk};
+    const bool intact = chunk_intact(*state_.medium, state_.seeds, recorded);
+    if (intact && !mirror_lacks(*state_.medium, state_.seeds, recorded, chunk_scratch())) {
+      return seen_in;
+    }
+    report.damage.push_back(
+        {called, format::chunk_version(record), slot, chunk, {tensor.chunk_at(slot, chunk), size}});
+    report.damage.back().in_mirror = intact;
+    report.damage.back().healable = intact;
+    if (intact) return seen_in;
+    tensor.clear_verified(slot, chunk);
+    report.damage.back().healable =
+        read_elsewhere(*state_.medium, state_.seeds, recorded, chunk_scratch());
+    report.damage.back().intact_in = intact_in(state_, tensor, chunk);
+    return seen_in;
+  } catch (const Error& error) {
+    if (is_cut_off(error)) throw_if_overtaken(seen_in);
+    throw;
+  }
+}
+
+// Before they are copied over what another slot has, which may be the chunk's last sound copy: also
+// behind a first look, where that copy is to be had. (Where they are gone, writing them says why.)
+void Reader::check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                          const UntrustedBytes& bytes) {
+  const bool trusted = tensor.verified(format::chunk_slot(record), chunk) && !state_.asked.heal;
+  if (trusted || planted(Bug::rot_copied_over)) return;
+  ++state_.counters.verified;
+  const auto hash = bytes.hash(tensor.chunk_seed(state_.seeds, chunk));
+  if (hash && *hash != record.checksum) throw_damaged(tensor, record, chunk);
+}
+
+// Neighbours in a slot are read at once, where the medium is not mapped. What is looked at is the
+// copy: mapped bytes may be gone, or others, a moment later.
+Reader::Piece Reader::piece(StoredTensor& tensor, Of which, std::uint64_t offset,
+                            std::span<std::byte> room) {
+  const Use use(state_);
+  std::lock_guard lock(tensor.mutex);
+  const std::uint64_t chunk = offset / kChunkBytes;
+  const std::uint64_t left = tensor.layout.size_bytes - offset;
+  const std::uint64_t most = std::min<std::uint64_t>(left, room.size());
+  const Records now = records(tensor, offset, most, which);
+  const std::uint64_t size = tensor.chunk_bytes(chunk);
+  if (format::chunk_kind(now[chunk]) != format::ChunkKind::stored) return {size};
+  if (const std::uint64_t run = run_length(tensor, chunk, now, most); run > 1) {
+    const auto bytes = room.first(std::min(run * kChunkBytes, left));
+    try {
+      state_.medium->read(tensor.chunk_at(format::chunk_slot(now[chunk]), chunk), bytes);
+      check_all(tensor, now, chunk, bytes);
+      return {bytes.size(), bytes};
+    } catch (const Error& error) {
+      // Else one by one, which says which it is, or asks the mirror.
+      if (error.code() != Errc::corrupt && !is_unreadable(error) && !is_cut_off(error)) throw;
+    }
+  }
+  const auto bytes = room.first(size);
+  if (planted(Bug::resized_over_rot)) {
+    copy_out(tensor, now[chunk], chunk, bytes, 0);
+  } else {
+    read_sound(tensor, now[chunk], chunk, bytes);
+  }
+  return {size, bytes};
+}
+
+void Reader::read_sound(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
+                        std::span<std::byte> target) {
+  try {
+    copy_out(tensor, record, chunk, target, 0);
+    ++state_.counters.verified;
+    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
+    if (hash_bytes(target, seed) != record.checksum) throw_damaged(tensor, record, chunk);
+  } catch (const Error& error) {
+    const bool mirrored = read_mirrored(state_, error, {tensor, record, chunk}, target);
+    if (!mirrored || planted(Bug::pieces_not_healed)) throw;
+  }
+}
+
+void Reader::check_all(StoredTensor& tensor, const Records& records, std::uint64_t first,
+                       std::span<const std::byte> bytes) {
+  for (std::uint64_t at = 0, chunk = first; at < bytes.size(); ++chunk) {
+    const std::uint64_t size = tensor.chunk_bytes(chunk);
+    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
+    ++state_.counters.verified;
+    const bool same = hash_bytes(bytes.subspan(at, size), seed) == records[chunk].checksum;
+    if (!same && !planted(Bug::resized_over_rot)) {
+      throw_damaged(tensor, records[chunk], chunk);
+    }
+    at += size;
+  }
+}
+
+}  // namespace tensorshelf

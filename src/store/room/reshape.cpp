@@ -1,0 +1,207 @@
+// What there is, otherwise: another name, another length, room ahead.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/planted.hpp"
+#include "store/commit/stager.hpp"
+#include "store/room/tensor_checks.hpp"
+#include "store/room/tensors.hpp"
+
+namespace tensorshelf {
+namespace {
+
+// What it is, wherever it lies.
+format::TensorLayout unplaced(const StoredTensor& tensor) {
+  format::TensorLayout layout;
+  layout.name = tensor.name();
+  layout.dtype = tensor.layout.dtype;
+  layout.shape = tensor.layout.shape;
+  layout.size_bytes = tensor.layout.size_bytes;
+  return layout;
+}
+
+format::TensorLayout resized(const StoredTensor& tensor, std::int64_t rows) {
+  format::TensorLayout layout = unplaced(tensor);
+  if (layout.shape.size() == 0) {
+    throw Error(Errc::layout, fmt::format("'{}' is a single number, and has no rows", layout.name),
+                "replace() gives it another shape.");
+  }
+  layout.shape[0] = rows;
+  const auto size = tensor_bytes(layout.dtype, {layout.shape.data(), layout.shape.size()});
+  if (!size) throw_impossible_layout(layout.name);
+  layout.size_bytes = *size;
+  return layout;
+}
+
+// Of what is thrown away whole.
+struct NoUndo final : UndoLog {
+  void begin(std::span<const std::byte>, std::uint64_t, const FoundSlot&) override {}
+  void touch(std::uint64_t) override {}
+  void keep(std::uint64_t) override {}
+};
+
+}  // namespace
+
+// Slots, cells and values stay as they are, and in versions that have the old name it stays. All
+// that can throw comes before the manifest and the names change together.
+void Tensors::rename(std::string_view from, std::string_view to) {
+  state_.check_writable();
+  refuse_inside(state_, "rename() was called");
+  check_tensor_name(to);
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  state_.check_not_abandoned();
+  const auto there = state_.names_now().find(from);
+  if (there == state_.names_now().end()) throw_no_tensor(from, "rename");
+  if (from == to) return;
+  if (state_.names_now().contains(to)) throw_name_taken(to);
+  state_.look_for_rival();
+  const auto [tensor, holding, leaf] = there->second;
+  format::TensorLayout renamed = tensor->layout;
+  renamed.name = to;
+  const std::string& name = tensor->names.keep(to);
+  Names* names = nullptr;
+  {
+    std::lock_guard lock(state_.structure);
+    names = &state_.open->change_names();
+  }
+  state_.heap->reserve_pages(state_.pages_for(holding->cells()));
+  const std::uint32_t now = state_.open->tree.rename_tensor(leaf, renamed);
+  state_.open->names_changed = true;
+  std::lock_guard lock(state_.structure);
+  auto node = names->extract(names->find(from));
+  node.key() = name;
+  node.mapped().records_leaf = planted(Bug::renamed_leaf_kept) ? leaf : now;
+  names->insert(std::move(node));
+  tensor->names.set(name);
+}
+
+// Behind the closed gate nobody assigns it meanwhile, nor drops what was assigned.
+std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_t rows) {
+  state_.check_writable();
+  refuse_inside(state_, "resize() was called");
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  if (!state_.names_now().contains(name)) throw_no_tensor(name, "resize");
+  check_may_add(name, Made::in_place);
+  const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
+  auto layout = resized(*old, rows);
+  if (layout.shape == old->layout.shape) return old;
+  // One without bytes lies nowhere.
+  const Where where = old->layout.size_bytes > 0
+                          ? where_of(old->layout)
+                          : choose_where(state_, name, layout.size_bytes, {});
+  return remake(*old, std::move(layout), where);
+}
+
+// With the gate closed. Another tensor in its place, with what of its value has room.
+std::shared_ptr<StoredTensor> Tensors::remake(StoredTensor& old, format::TensorLayout layout,
+                                              const Where& where) {
+  NewTensor made = place(std::move(layout), Made::in_place, where);
+  made.named.tensor->attempt = state_.open->sequence;
+  made.staged_bytes = stager_.copy_value(old, *made.named.tensor);
+  add_behind_gate(made);
+  return made.named.tensor;
+}
+
+std::shared_ptr<StoredTensor> Tensors::move(std::string_view name,
+                                            std::span<const unsigned> media) {
+  state_.check_writable();
+  refuse_inside(state_, "move() was called");
+  std::uint64_t size = 0;
+  {
+    const auto lock = state_.lock_usable();
+    const auto there = state_.names_now().find(name);
+    if (there != state_.names_now().end()) size = there->second.tensor->layout.size_bytes;
+  }
+  const Where where = choose_where(state_, name, size, media);
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  if (!state_.names_now().contains(name)) throw_no_tensor(name, "move");
+  check_may_add(name, Made::in_place);
+  const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
+  if (is_on(old->layout, where)) return old;
+  return remake(*old, unplaced(*old), where);
+}
+
+// Where nothing more is placed, everything moves to where it would be made now.
+void Tensors::remove_medium(unsigned number) {
+  state_.check_writable();
+  refuse_inside(state_, "remove_medium() was called");
+  check_medium(state_, number);
+  state_.further->attached().retire(number);
+  try {
+    while (!taken_out(number)) {
+      while (const auto name = one_on(number)) move(*name, {});
+    }
+  } catch (...) {
+    state_.further->attached().retire(number, false);
+    throw;
+  }
+}
+
+// False where somebody placed a tensor there who had chosen to before.
+bool Tensors::taken_out(unsigned medium) {
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  state_.check_not_abandoned();
+  state_.look_for_rival();
+  if (one_on(medium)) return false;
+  auto named = state_.open->tree.media();
+  std::erase_if(named, [&](const auto& one) { return one.index == medium; });
+  if (state_.open->tree.has_media_page()) {
+    state_.open->tree.set_media(named, state_.further->path_hash());
+  }
+  state_.open->names_changed = true;
+  return true;
+}
+
+std::optional<std::string> Tensors::one_on(unsigned number) const {
+  const auto lock = state_.lock_usable();
+  for (const auto& [name, named] : state_.names_now()) {
+    if (named.tensor->media.has(number)) return std::string(name);
+  }
+  return std::nullopt;
+}
+
+std::uint64_t Stager::copy_value(StoredTensor& from, StoredTensor& to) {
+  const std::uint64_t end = std::min(from.layout.size_bytes, to.layout.size_bytes);
+  const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
+  const auto which = planted(Bug::resized_without_staged) ? Of::committed() : Of::staged();
+  std::uint64_t written = 0;
+  NoUndo none;
+  for (std::uint64_t at = 0; at < end;) {
+    const auto [size, bytes] = reader_.piece(from, which, at, room->bytes);
+    const std::uint64_t kept = std::min<std::uint64_t>(bytes.size(), end - at);
+    if (kept > 0) write(to, bytes.first(kept), at, none);
+    written += kept;
+    at += size;
+  }
+  return written;
+}
+
+void Tensors::reserve(std::uint64_t size_bytes) {
+  state_.check_writable();
+  refuse_inside(state_, "reserve() was called");
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  state_.look_for_rival();
+  const Where where = choose_where(state_, "", size_bytes, {});
+  format::TensorLayout as_one;  // in whole chunks, where it is striped
+  as_one.size_bytes = size_bytes;
+  as_one.stripes = static_cast<std::uint8_t>(where.media.size());
+  const std::uint64_t each = as_one.extent_bytes();
+  MediumSet media;
+  for (const unsigned medium : where.media) {
+    state_.heap->make_room(medium, each, state_.opened.slot_count);
+    media.add(medium);
+  }
+  state_.name_media(media);  // how far each reaches now
+}
+
+}  // namespace tensorshelf

@@ -1,0 +1,125 @@
+#include "store/state/pinned.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <optional>
+#include <utility>
+
+#include <tensorshelf/error.hpp>
+
+#include "base/planted.hpp"
+#include "media/pins.hpp"
+#include "store/threads/unknown_pins.hpp"
+
+namespace tensorshelf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Behind the flip of a root whose floor lies beyond it.
+bool is_pinned(const State& state, std::uint64_t number) noexcept {
+  if (state.asked.on_pin == OnPin::outrun || planted(Bug::pins_not_seen)) return false;
+  PinTable* const pins = state.medium->pins();
+  return pins != nullptr && pins->any_readers() && pins->find(number, number).has_value();
+}
+
+// With structure held. The oldest that a reader keeps, if any is left.
+std::optional<std::uint64_t> first_pinned(const State& state) {
+  if (state.retained.empty()) return std::nullopt;
+  const std::uint64_t floor = state.retained.back()->root.floor;
+  for (const auto& version : state.retained) {
+    const std::uint64_t number = version->number();
+    if (number < floor && !state.is_held(number) && is_pinned(state, number)) return number;
+  }
+  return std::nullopt;
+}
+
+// With structure held.
+void throw_if_pinned(const State& state) {
+  if (const auto version = first_pinned(state)) {
+    throw_pinned(state.path, *state.medium->pins(), *version, "its slot is needed");
+  }
+  if (state.own_pins.empty()) return;
+  throw Error(Errc::pinned,
+              fmt::format("version {} of {} is held by a pin() of this very thread, and its slot "
+                          "is needed",
+                          *std::ranges::min_element(state.held), state.path),
+              "End that pin first, or give a new shelf an in_flight= of one more for it.");
+}
+
+}  // namespace
+
+std::size_t take_unkept(State& state, GoneVersions& gone) noexcept {
+  auto& retained = state.retained;
+  std::size_t count = 0;
+  state.pinned = 0;
+  if (retained.empty()) return count;  // it was closed, while somebody waited
+  const std::uint64_t floor = retained.back()->root.floor;
+  std::erase_if(retained, [&](std::shared_ptr<Version>& version) {
+    const std::uint64_t number = version->number();
+    if (number >= floor) return false;
+    if (state.is_held(number) && !planted(Bug::held_version_dropped)) return false;
+    if (is_pinned(state, number)) {
+      ++state.pinned;
+      return false;
+    }
+    gone[count++] = std::move(version);
+    return true;
+  });
+  return count;
+}
+
+// They are counted until their places are given back, for else a commit might look for these in
+// vain.
+bool drop_unkept(State& state) noexcept {
+  GoneVersions gone;
+  std::size_t count = 0;
+  {
+    const std::lock_guard lock(state.structure);
+    count = take_unkept(state, gone);
+    state.going += count;
+  }
+  if (count == 0) return false;
+  gone.fill(nullptr);
+  const std::lock_guard lock(state.structure);
+  state.going -= count;
+  state.note_given_back();
+  return true;
+}
+
+void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
+                    const std::function<bool()>& done) {
+  std::optional<Clock::time_point> since;  // readers alone are waited for
+  // Those of other threads end as a snapshot does: so long they are waited for.
+  const auto mine = [&] {
+    return static_cast<std::size_t>(std::ranges::count(state.own_pins, std::this_thread::get_id()));
+  };
+  const auto any_pins = [&] { return state.pinned != 0 || mine() != 0; };
+  while (!done()) {
+    if (!any_pins()) {
+      state.patience.wait(*state.published, lock, [&] { return done() || any_pins(); });
+      continue;
+    }
+    const bool by_pins = state.in_flight.empty() && state.going == 0 && state.held.size() == mine();
+    if (!by_pins) {
+      since.reset();
+    } else if (!since) {
+      since = Clock::now();
+    } else if (Clock::now() - *since >= state.asked.pin_timeout) {
+      throw_if_pinned(state);
+    }
+    lock.unlock();
+    if (!drop_unkept(state)) state.patience.pause(kBetweenLooks);
+    lock.lock();
+  }
+}
+
+void State::await_given_back(std::uint64_t seen) {
+  std::unique_lock lock(structure);
+  await_unpinned(*this, lock, [&] { return given_back != seen || health.failed() || undecided(); });
+}
+
+}  // namespace tensorshelf
