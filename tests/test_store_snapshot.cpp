@@ -1,5 +1,8 @@
 // A version as a shelf of its own: whole, of one moment, and while its writer goes on.
+#include <sys/syscall.h>
+
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -8,6 +11,7 @@
 
 #include "asleep.hpp"
 #include "kept_versions.hpp"
+#include "refused_call.hpp"
 #include "scratch.hpp"
 
 using namespace tensorshelf;
@@ -304,6 +308,28 @@ TEST_CASE("a snapshot takes the place of nothing, and is refused where it cannot
   CHECK(scratch::entries(directory.path()) == 1);
   shelf.close();
   CHECK(code_of([&] { shelf.snapshot(directory / "copy"); }) == Errc::closed);
+}
+
+TEST_CASE("a snapshot whose version does not become durable has no name") {
+  const scratch::Directory directory(std::filesystem::current_path());
+  const auto path = directory / "copy.shelf";
+  const std::string said = in_child([&]() -> std::string {
+    const Kept kept({1, 1, true, Placement::whole});
+    Shelf shelf = kept.open();
+    commit(shelf, 1);
+    if (!refuse_call(SYS_io_uring_setup, EPERM)) return "no seccomp";  // a drive by calls
+    OpenOptions options;
+    options.tier = "block";
+    options.progress = once([] { refuse_call(SYS_fdatasync, EIO); });
+    const auto error = error_of([&] { shelf.snapshot(path, options); });
+    if (!error || error->code() != Errc::io) return "no such error";
+    return std::filesystem::exists(path) ? "it has its name" : "";
+  });
+  if (said == "no seccomp") {
+    WARN("skipped: seccomp, which is not allowed here");
+    return;
+  }
+  CHECK(said == "");
 }
 
 TEST_CASE("a reader takes snapshots too") {
