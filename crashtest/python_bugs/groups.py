@@ -13,10 +13,16 @@ BUGS = [
     Planted(
         "one_save_alone_ends",
         "_group/member.py",
-        "        for save in under_way:  # whom nobody else wakes; and all have ended where the "
-        "store is gone\n",
-        "",
+        "        for save in under_way:\n            save.ended(save.undecided(",
+        "        for save in under_way[:1]:\n            save.ended(save.undecided(",
         "test_group_beside.py store_is_gone_hears",
+    ),
+    Planted(
+        "given_up_not_woken",
+        "_group/member.py",
+        '            wake.put(decision_key(save.part.number, self._rank), b"")\n',
+        "            pass\n",
+        "test_group_beside.py thread_of_who_gives_up",
     ),
     Planted(
         "epoch_left_out",
