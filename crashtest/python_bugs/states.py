@@ -124,21 +124,21 @@ BUGS = [
     ),
     Planted(
         "loader_to_come_forgotten",
-        "_auto/batches.py",
+        "_auto/loaders.py",
         'return {"batches": made + self._saved[len(made) :]}',
         'return {"batches": made}',
         "test_resumed_loaders.py not_come_again_stays",
     ),
     Planted(
         "loader_kept_for_ever",
-        "_auto/batches.py",
+        "_auto/loaders.py",
         "        del self._saved[len(self.made) :]\n",
         "",
         "test_resumed_loaders.py stayed_away",
     ),
     Planted(
         "loader_refused_late",
-        "_auto/batches.py",
+        "_auto/loaders.py",
         "            batches.check(saved)\n",
         "            pass\n",
         "test_resumed_loaders.py refused_leaves_the_rest",
@@ -174,7 +174,7 @@ BUGS = [
     Planted(
         "workers_begun_among_the_random_numbers",
         "_auto/batches.py",
-        "        self._bring_workers(self._had_workers)\n",
+        "        self._bring_workers(at.had_workers)\n",
         "",
         "test_resumed_loaders.py draw_their_seed",
     ),

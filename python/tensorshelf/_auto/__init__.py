@@ -15,8 +15,9 @@ early         what torch counts as changed before it was copied
 gates         optimizers wait until what they step is copied
 gradients     steps in the middle of adding up gradients; gradients as a part of the state
 batches       a loader that resumes where it was
+loaders       all that a run has
 loader_facts  what is asked of a loader
-places        whether what was saved of one is a place in its batches
+place         one, as it is saved, and whether a loader can go on there
 rng           the generators that a program uses without naming them
 signals       SIGTERM: what is in flight lands first
 interval      the steps between two saves, by what was measured

@@ -1,22 +1,17 @@
 """A loader that resumes in the middle of an epoch, with the batches that would have come."""
 
+import dataclasses
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tensorshelf._auto import loader_facts
-from tensorshelf._auto.places import is_place
+from tensorshelf._auto import loader_facts, place
+from tensorshelf._auto.place import Place
 from tensorshelf._auto.rng import RNG
-from tensorshelf._state import objects
-from tensorshelf.errors import BadArgument, LayoutError, UnsupportedError
+from tensorshelf.errors import BadArgument, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
-
-_OTHER_LOADER = (
-    "Resume with the loader that was saved, to the end of its epoch; or iterate over the new one "
-    "without batches(), and begin an epoch."
-)
 
 
 class Batches:
@@ -46,21 +41,22 @@ class Batches:
         self._goes_on_by_itself = self._has_state  # where it was resumed
         # Now: some samplers change what they say of it as they go.
         self._form = loader_facts.form_of(loader)
-        self._length = loader_facts.length_of(loader)  # of this epoch
+        self._place = Place(length=loader_facts.length_of(loader))
+        self._resumed = False  # the next iteration goes on from that place
         self._rng = RNG()
-        self._before: dict[str, Any] | None = None  # the generators when this epoch began
-        self._behind: list[Any] = []  # its own ones, behind what was given
-        self._resumed = False
-        self.given = 0  # batches of this epoch
-        self.epoch = 0  # the number of this one, or of the first; from 0
-        self._left_out = 0  # batches that come next, of this iteration or later ones
         self._loop: int | None = None  # the epoch that the caller's loop is in, by its count
-        self._saved_loop: int | None = None
         self._loads = 0  # how often it was moved to another place
         self.began_anew = False  # whether an epoch was begun since it was moved last
-        self._over = False  # the epoch: nothing comes any more
-        self._skipped = 0  # of this epoch's batches that count as given
-        self._had_workers = False  # when this epoch began: those that the loader keeps
+
+    @property
+    def given(self) -> int:
+        """Batches of this epoch."""
+        return self._place.given
+
+    @property
+    def epoch(self) -> int:
+        """The number of this one, or of the first; from 0."""
+        return self._place.epoch
 
     def __len__(self) -> int:
         return len(self.loader)  # type: ignore[arg-type]
@@ -69,7 +65,7 @@ class Batches:
         """Says which epoch of the caller's loop comes next. What was resumed is the rest of the one
         that the saved run was in; a later one begins anew. Raises BadArgument for an earlier one.
         """
-        self._loop, saved = number, self._saved_loop
+        self._loop, saved, at = number, self._place.loop, self._place
         if number is None or saved is None or not self._resumed:
             return self
         if number < saved:
@@ -80,34 +76,23 @@ class Batches:
             )
         if number > saved and not self._goes_on_by_itself:
             self._resumed = False
-            self._left_out, self._skipped = self._left_out + self._skipped, 0
+            at.left_out, at.skipped = at.left_out + at.skipped, 0
         return self
 
     def _generators(self) -> list[Any]:
         return loader_facts.generators_of(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._resumed:
-            iterator = self._again()
-        else:
-            self.began_anew = True
-            self.epoch += self._before is not None
-            self.given, self._over, self._skipped = 0, False, 0
-            self._length = loader_facts.length_of(self.loader)
-            begun = self._before is not None
-            self._bring_workers(begun or loader_facts.has_workers(self.loader))
-            self._before = {"global": self._rng.state_dict(), "own": self._own_states()}
-            iterator = iter(self.loader)
-            self._look_for_length()
-        self._saved_loop = self._loop
-        loads, is_first = self._loads, True
+        iterator = self._again() if self._resumed else self._anew()
+        at, loads, is_first = self._place, self._loads, True
+        at.loop = self._loop
         for batch in iterator:
-            self.given += 1
+            at.given += 1
             if is_first:
                 is_first = False
                 self._look_for_length()
-            if self._left_out:
-                self._left_out -= 1
+            if at.left_out:
+                at.left_out -= 1
                 continue
             yield batch
             if self._loads != loads:
@@ -116,7 +101,20 @@ class Batches:
                     "the one before",
                     "Leave the loop, and iterate over auto.batches(loader) anew.",
                 )
-        self._over = True
+        at.over = True
+
+    def _anew(self) -> Iterator[Any]:
+        """The loader's iterator, of an epoch that begins."""
+        at, begun = self._place, self._place.before is not None
+        self.began_anew = True
+        at.epoch += begun
+        at.given, at.over, at.skipped = 0, False, 0
+        at.length = loader_facts.length_of(self.loader)
+        self._bring_workers(begun or loader_facts.has_workers(self.loader))
+        at.before = {"global": self._rng.state_dict(), "own": self._own_states()}
+        iterator = iter(self.loader)
+        self._look_for_length()
+        return iterator
 
     def _bring_workers(self, had: bool) -> None:
         """The loader's, where the run had them by now, and none where it had not: it draws a seed
@@ -124,7 +122,7 @@ class Batches:
         """
         if not loader_facts.keeps_workers(self.loader):
             return
-        self._had_workers, has = had, loader_facts.has_workers(self.loader)
+        self._place.had_workers, has = had, loader_facts.has_workers(self.loader)
         if has and not had:
             loader_facts.drop_workers(self.loader)
         if has or not had:
@@ -149,33 +147,34 @@ class Batches:
         """Some know it when they have begun, and some say less and less as they go."""
         now = loader_facts.length_of(self.loader)
         if now is not None:
-            self._length = max(now, self._length or 0)
+            self._place.length = max(now, self._place.length or 0)
 
     def _again(self) -> Iterator[Any]:
         """The loader's iterator, behind the batches that were given."""
-        self._resumed, self._skipped = False, 0
+        at, self._resumed = self._place, False
+        at.skipped = 0
         if self._goes_on_by_itself:
             return iter(self.loader)
         begin = time.monotonic()
-        assert self._before is not None
+        assert at.before is not None
         now = self._rng.state_dict()
-        self._bring_workers(self._had_workers)
-        self._rng.load_state_dict(self._before["global"])
-        self._set_own(self._before["own"])
+        self._bring_workers(at.had_workers)
+        self._rng.load_state_dict(at.before["global"])
+        self._set_own(at.before["own"])
         if self._by_sampler:
-            iterator = loader_facts.iterator_behind(self.loader, self.given)
+            iterator = loader_facts.iterator_behind(self.loader, at.given)
         else:
             iterator = iter(self.loader)
-            for _ in zip(range(self.given), iterator, strict=False):
+            for _ in zip(range(at.given), iterator, strict=False):
                 pass
-        if self._over:  # whatever number of batches this loader has
+        if at.over:  # whatever number of batches this loader has
             for _ in iterator:
                 pass
         self._rng.load_state_dict(now)
-        self._set_own(self._behind)  # the caller may have drawn from them too
+        self._set_own(at.behind)  # the caller may have drawn from them too
         taken = time.monotonic() - begin
-        logger.info("epoch %d: %d batches drawn again in %.1f s", self.epoch, self.given, taken)
-        if self._loop is None and (self._over or self.given == self._length):
+        logger.info("epoch %d: %d batches drawn again in %.1f s", at.epoch, at.given, taken)
+        if self._loop is None and (at.over or at.given == at.length):
             logger.warning(
                 "batches(): the saved run had been given all batches of its epoch, so that this "
                 "iteration gives none. If it is another epoch, that is left out: "
@@ -185,205 +184,64 @@ class Batches:
 
     def skip(self, batches: int) -> None:
         """Leaves so many out, of the iteration to come and, where it has less, of later ones."""
-        within = self._resumed and not self._goes_on_by_itself and not self._over
-        if within and self._length is not None:
-            with_given = max(0, min(batches, self._length - self.given))  # drawn as those are
-            self.given += with_given
-            self._skipped += with_given
+        at = self._place
+        within = self._resumed and not self._goes_on_by_itself and not at.over
+        if within and at.length is not None:
+            with_given = max(0, min(batches, at.length - at.given))  # drawn as those are
+            at.given += with_given
+            at.skipped += with_given
             batches -= with_given
-        self._left_out += batches
+        at.left_out += batches
 
     def state_dict(self) -> dict[str, Any]:
         """Where it is."""
-        state: dict[str, Any] = {"given": self.given, "epoch": self.epoch, "before": self._before}
-        state["length"], state["behind"] = self._length, self._own_states()
-        state["loop"], state["left_out"] = self._saved_loop, self._left_out
-        state["form"], state["over"], state["skipped"] = self._form, self._over, self._skipped
-        state["had_workers"] = self._had_workers
-        if self._has_state:
-            state["loader"] = self.loader.state_dict()  # type: ignore[attr-defined]
-        return state
+        own: Any = self.loader.state_dict() if self._has_state else None  # type: ignore[attr-defined]
+        at = dataclasses.replace(
+            self._place, behind=self._own_states(), form=self._form, loader=own
+        )
+        return at.state_dict()
 
     def check(self, state: dict[str, Any]) -> None:
         """Raises LayoutError where it cannot go on from there, for the loader is another."""
-        if self._is_own(state):
+        saved = Place.of(state)
+        if self._is_own(saved):
             return
-        self._check_generators(state)
-        self._check_form(state)
-        saved = _length_in(state)
-        own = self._length_like(saved)
-        if saved != own and None not in (saved, own) and state["given"] and not _is_over(state):
-            raise LayoutError(
-                f"this loader gives {own} batches an epoch, and the saved run was at "
-                f"{state['given']} of {saved}: what it had not seen yet is not known here",
-                _OTHER_LOADER,
-            )
+        place.check_generators(saved, self._generators())
+        place.check_form(saved, self._form)
+        place.check_length(saved, self._length_like(saved.known_length()))
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration goes on from there. Raises LayoutError as ``check()``."""
         self.check(state)
+        at = Place.of(state)
         self._loads += 1
         self.began_anew = False
-        by_itself = self._goes_on_by_itself = self._is_own(state)
-        saved = _length_in(state)
-        own = self._length = self._length_like(saved)
-        if not by_itself:
-            self._warn_of_workers(state)
-            if saved != own and None not in (saved, own) and state["given"]:
-                state = {**state, "given": own}  # that epoch is over
-        self.given, self.epoch = state["given"], state["epoch"]
-        self._saved_loop, self._left_out = state.get("loop"), state.get("left_out", 0)
-        self._before, self._over = state["before"], state.get("over", False)
-        self._skipped, self._behind = state.get("skipped", 0), state.get("behind", [])
-        self._had_workers = state.get("had_workers", state["epoch"] > 0)
-        self._resumed = self._before is not None
-        if by_itself:
-            self.loader.load_state_dict(state["loader"])  # type: ignore[attr-defined]
+        self._goes_on_by_itself = self._is_own(at)
+        length = self._length_like(at.known_length())
+        if not self._goes_on_by_itself:
+            place.warn_of_workers(at, self._form)
+            if length is not None and place.is_of_other_length(at, length):
+                at.given = length  # that epoch is over
+        at.length, at.over = length, bool(at.over)
+        self._place = at
+        self._resumed = at.before is not None
+        if self._goes_on_by_itself:
+            self.loader.load_state_dict(at.loader)  # type: ignore[attr-defined]
 
     def restart(self) -> None:
         """To before its first epoch: what is gone back to was saved before it came. A loader with a
         ``state_dict()`` begins where that has it, for nobody knows what it was then.
         """
         self._loads += 1
-        self.began_anew, self._resumed, self._over = False, False, False
+        self.began_anew = self._resumed = False
         self._goes_on_by_itself = self._has_state
-        self.given = self.epoch = self._left_out = self._skipped = 0
-        self._had_workers = False
-        self._before = self._saved_loop = None
+        self._place = Place(length=self._place.length)
 
     def _length_like(self, saved: int | None) -> int | None:
         """Of an epoch: some samplers have another by epoch, or as they go."""
         now = loader_facts.length_of(self.loader)
-        return now if now == saved else self._length
+        return now if now == saved else self._place.length
 
-    def _is_own(self, state: dict[str, Any]) -> bool:
+    def _is_own(self, place: Place) -> bool:
         """Whether the loader has a state of its own there: another may have been saved, without."""
-        return self._has_state and "loader" in state
-
-    def _check_generators(self, state: dict[str, Any]) -> None:
-        own = self._generators()
-        for generator, saved in [
-            *zip(own, _begin_in(state), strict=False),
-            *zip(own, state.get("behind", ()), strict=False),
-        ]:
-            kind = objects.kind_of(generator)
-            if kind is not None and not kind.fits(generator, saved):
-                raise LayoutError(
-                    f"this loader has a {type(generator).__name__} as generator=, and that of the "
-                    "saved run was of another kind",
-                    _OTHER_LOADER,
-                )
-
-    def _check_form(self, state: dict[str, Any]) -> None:
-        """Raises LayoutError where the rest of an epoch would consist of other batches."""
-        for key, value, saved in self._differs(state):
-            if key != "num_workers":
-                raise LayoutError(
-                    f"this loader has {key} {value}, and that of the saved run {saved}: the rest "
-                    "of its epoch would be other batches",
-                    _OTHER_LOADER,
-                )
-
-    def _warn_of_workers(self, state: dict[str, Any]) -> None:
-        for key, value, saved in self._differs(state):
-            if key == "num_workers":
-                logger.warning(
-                    "batches(): the saved run's loader had num_workers=%s, and this one has %s: "
-                    "random numbers that are drawn in loading are others from here on",
-                    saved,
-                    value,
-                )
-
-    def _differs(self, state: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-        """Within an epoch: what decides which batches there are, here and where it was saved."""
-        if _is_over(state) or not state["given"]:
-            return
-        saved = dict(state.get("form") or {})
-        if "num_workers" in saved:  # of a stream, by an earlier release
-            saved.setdefault("workers", max(1, saved["num_workers"]))
-        for key, value in self._form.items():
-            if saved.get(key, value) != value:
-                yield key, value, saved[key]
-
-
-def _begin_in(state: Mapping[str, Any]) -> list[Any]:
-    """Of the loader's own generators, when the epoch began."""
-    return [] if state["before"] is None else list(state["before"]["own"])
-
-
-def _length_in(state: Mapping[str, Any]) -> int | None:
-    """None where more was given, and the end not seen: that loader says too little."""
-    length: int | None = state.get("length")
-    if length is not None and not state.get("over", True) and state["given"] > length:
-        return None
-    return length
-
-
-def _is_over(state: Mapping[str, Any]) -> bool:
-    """Whether the epoch had ended: as was seen, or, in states of an earlier release, counted."""
-    length = _length_in(state)
-    return bool(state.get("over", False) or (length is not None and state["given"] >= length))
-
-
-class Loaders:
-    """The loaders that ``batches()`` made, whether before or after resuming."""
-
-    def __init__(self) -> None:
-        self.made: list[Batches] = []
-        self._saved: list[dict[str, Any]] = []
-
-    def add(self, loader: Iterable[Any], *, by_sampler: bool) -> Batches:
-        for known in self.made:
-            if known.loader is loader:
-                return known
-        batches = Batches(loader, by_sampler=by_sampler)
-        if len(self.made) < len(self._saved):
-            batches.load_state_dict(self._saved[len(self.made)])
-        self.made.append(batches)
-        return batches
-
-    def skip(self, batches: int) -> None:
-        """Leaves so many out of each, whether it was given to ``batches()`` or is to come."""
-        for known in self.made:
-            known.skip(batches)
-        for at in range(len(self.made), len(self._saved)):
-            left_out = self._saved[at].get("left_out", 0) + batches
-            self._saved[at] = {**self._saved[at], "left_out": left_out}
-
-    def forget_left_alone(self) -> int:
-        """How many were saved and not given to ``batches()``, now that an epoch begins: it trains
-        without them, so they begin anew where they come after all.
-        """
-        if self.made and not any(batches.began_anew for batches in self.made):
-            return 0  # others may come at its end
-        left = max(0, len(self._saved) - len(self.made))
-        del self._saved[len(self.made) :]
-        return left
-
-    def state_dict(self) -> dict[str, Any]:
-        """Of those that were saved and did not come again yet, what was saved."""
-        made = [batches.state_dict() for batches in self.made]
-        return {"batches": made + self._saved[len(made) :]}
-
-    def _fits_state(self, state: Any) -> bool:
-        """Raises LayoutError where a loader that came cannot go on from there."""
-        if not isinstance(state, Mapping) or not isinstance(state.get("batches"), list):
-            return False
-        if not all(map(is_place, state["batches"])):
-            return False
-        for batches, saved in zip(self.made, state["batches"], strict=False):
-            batches.check(saved)
-        return True
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._saved = state["batches"]
-        for batches, saved in zip(self.made, self._saved, strict=False):
-            batches.load_state_dict(saved)
-        for batches in self.made[len(self._saved) :]:
-            batches.restart()
-
-    def restart(self) -> None:
-        """What is loaded says nothing of loaders."""
-        self._saved = []
-        for batches in self.made:
-            batches.restart()
+        return self._has_state and place.loader is not None

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from tensorshelf._auto.batches import Loaders
 from tensorshelf._auto.commits import CommittedShelf
 from tensorshelf._auto.feed import FedShelf, Feed
 from tensorshelf._auto.gradients import Gradients
+from tensorshelf._auto.loaders import Loaders
 from tensorshelf._commit import Commit
 from tensorshelf._group import part
 from tensorshelf._group.together import GroupShelf
