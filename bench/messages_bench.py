@@ -15,6 +15,7 @@ import torch
 
 from tensorshelf import _core
 from tensorshelf._group import coordinate, relay
+from tensorshelf._group.posted import BOX, Posted, decision_key, relay_box
 from tensorshelf._group.taker import Taker
 from tensorshelf._group.wire import Wire
 
@@ -29,7 +30,7 @@ def new_store() -> Any:
 
 
 def _of(kind: _core.GroupMessageKind, rank: int) -> bytes:
-    return coordinate.with_step(1, _core.GroupMessage(kind, _EPOCH, rank, b""))
+    return Posted(_core.GroupMessage(kind, _EPOCH, rank, b""), 1).pack()
 
 
 def coordinator_seconds(members: list[list[int]]) -> float:
@@ -37,15 +38,15 @@ def coordinator_seconds(members: list[list[int]]) -> float:
     store = new_store()  # it is the server: who lets it go ends it
     wire, its = Wire(store, "bench/"), Wire(store, "bench/")
     for ranks in members:
-        wire.post(coordinate.BOX, _of(_core.GroupMessageKind.yes, ranks[0]))
+        wire.post(BOX, _of(_core.GroupMessageKind.yes, ranks[0]))
     coordination = coordinate.Coordination(its, _core.Coordinator(len(members), _LAST), members)
     begin = time.perf_counter()
-    taker = Taker("coordinator", its, coordinate.BOX, coordination.take)
+    taker = Taker("coordinator", its, BOX, coordination.take)
     first = members[0]  # who is told last
     if len(first) > 1:
-        wire.next_of(coordinate.relay_box(first[0]), 1)
+        wire.next_of(relay_box(first[0]), 1)
     else:
-        wire.take(coordinate.decision_key(1, first[0]))
+        wire.take(decision_key(1, first[0]))
     seconds = time.perf_counter() - begin
     taker.end(wire)
     return seconds
@@ -55,15 +56,15 @@ def relay_seconds(ranks: list[int]) -> float:
     """Until one vote is above of all that are there, and until all are told of the decision."""
     store = new_store()
     wire, its = Wire(store, "bench/"), Wire(store, "bench/")
-    box = coordinate.relay_box(ranks[0])
+    box = relay_box(ranks[0])
     for rank in ranks:
         wire.post(box, _of(_core.GroupMessageKind.yes, rank))
     relaying = relay.Relaying(its, _core.Relay(len(ranks), 0, _LAST), ranks)
     begin = time.perf_counter()
     taker = Taker("relay", its, box, relaying.take)
-    wire.next_of(coordinate.BOX, 1)
+    wire.next_of(BOX, 1)
     wire.post(box, _of(_core.GroupMessageKind.commit, ranks[0]))
-    wire.take(coordinate.decision_key(1, ranks[-1]))
+    wire.take(decision_key(1, ranks[-1]))
     seconds = time.perf_counter() - begin
     taker.end(wire)
     return seconds

@@ -34,7 +34,7 @@ BUGS = [
     Planted(
         "who_leaves_says_nothing",
         "_group/member.py",
-        "        self._wire.post(self._box, with_step(LEAVES, vote))\n",
+        "        self._wire.post(self._box, Posted(vote, LEAVES).pack())\n",
         "",
         "test_group.py no_more_waited_for",
     ),

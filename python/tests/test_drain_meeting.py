@@ -15,6 +15,7 @@ from tensorshelf._drain.options import Drain
 from tensorshelf._drain.standing import Standing
 from tensorshelf._group import coordinate, relay
 from tensorshelf._group.drains import BUSY, NOT_DUE, NoDrain, Offers
+from tensorshelf._group.posted import BOX, Posted, decision_key
 from tensorshelf._group.wire import Wire
 
 YES, NO = _core.GroupMessageKind.yes, _core.GroupMessageKind.no
@@ -70,10 +71,10 @@ def test_a_commit_tells_what_is_drained(
     made = coordinate.Coordination(Wire(store, ""), coordinator, members, drains)
     for rank, (kind, offer) in enumerate(votes):
         vote = _core.GroupMessage(kind, (1, 6), rank, b"")
-        made.take(coordinate.with_step(7, vote, drains=offer))
+        made.take(Posted(vote, 7, drains=offer).pack())
     for rank in (0, 1):
-        decision = store.get(coordinate.decision_key(6, rank))
-        assert coordinate.drains_of(decision) == told
+        decision = store.get(decision_key(6, rank))
+        assert Posted.unpack(decision).drains == told
     assert drains.lagging == lagging
     assert made._offers.of_all(6) == BUSY  # nothing of what was decided is kept
     assert not made._compared._found
@@ -87,8 +88,8 @@ def test_a_relay_has_one_offer_of_its_ranks(offers: list[int], expected: int) ->
     relaying = relay.Relaying(Wire(store, ""), _core.Relay(2, 3, (1, 5)), [4, 7])
     for rank, offer in zip([4, 7], offers, strict=True):
         vote = _core.GroupMessage(YES, (1, 6), rank, b"")
-        relaying.take(coordinate.with_step(7, vote, drains=offer))
-    assert coordinate.drains_of(store.get(f"{coordinate.BOX}/1")) == expected
+        relaying.take(Posted(vote, 7, drains=offer).pack())
+    assert Posted.unpack(store.get(f"{BOX}/1")).drains == expected
 
 
 def test_a_drain_that_ended_before_the_decision_pins_nothing(tmp_path: pathlib.Path) -> None:

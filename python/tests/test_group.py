@@ -19,6 +19,7 @@ from tensorshelf._group import (  # noqa: E402
     member,
     together,
 )
+from tensorshelf._group.posted import Posted  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -349,7 +350,7 @@ def test_the_vote_on_an_earlier_or_a_later_step_is_a_no(step):
     kinds = _core.GroupMessageKind
     for rank, of, kind in ((0, 5, kinds.yes), (1, step, kinds.no), (2, 5, kinds.yes)):
         vote = _core.GroupMessage(kinds.yes, (1, 1), rank, b"")
-        assert coordinate.checked(coordinate.with_step(of, vote), steps).kind == kind
+        assert coordinate.checked(Posted(vote, of), steps).kind == kind
 
 
 def test_who_waits_for_a_slow_rank_in_vain_saves_with_it_again(two):

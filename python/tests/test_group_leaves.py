@@ -21,6 +21,7 @@ from tensorshelf import _core  # noqa: E402
 from tensorshelf._auto.flight import Flight  # noqa: E402
 from tensorshelf._group import coordinate, member, station, together, wire  # noqa: E402
 from tensorshelf._group.part import Part  # noqa: E402
+from tensorshelf._group.posted import LEAVES, Posted, decision_key  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -75,8 +76,8 @@ def test_a_second_rank_that_leaves_is_told_to_nobody():
     no = _core.GroupMessageKind.no
     for rank, number in ((1, 6), (2, 6), (0, 7)):
         vote = _core.GroupMessage(no, (1, number), rank, b"closed")
-        made.take(coordinate.with_step(coordinate.LEAVES, vote))
-    told = [store.check([coordinate.decision_key(number, 0)]) for number in (6, 7, 8)]
+        made.take(Posted(vote, LEAVES).pack())
+    told = [store.check([decision_key(number, 0)]) for number in (6, 7, 8)]
     assert told == [True, False, False]
 
 

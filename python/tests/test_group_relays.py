@@ -16,6 +16,7 @@ import tensorshelf as ts  # noqa: E402
 from tensorshelf import _core  # noqa: E402
 from tensorshelf._group import coordinate, relay, routes  # noqa: E402
 from tensorshelf._group.awaited import Awaited  # noqa: E402
+from tensorshelf._group.posted import BOX, END, LEAVES, Posted, decision_key, relay_box  # noqa: E402
 from tensorshelf._group.taker import Taker  # noqa: E402
 from tensorshelf._group.wire import Wire  # noqa: E402
 
@@ -52,7 +53,7 @@ def test_nodes_with_several_ranks_have_one(monkeypatch, nodes, members):
     assert [",".join(map(str, ranks)) for ranks in found.members] == members.split()
     for ranks in found.members:
         for rank in ranks:
-            expected = coordinate.BOX if len(ranks) == 1 else coordinate.relay_box(ranks[0])
+            expected = BOX if len(ranks) == 1 else relay_box(ranks[0])
             assert found.box(rank) == expected
 
 
@@ -201,11 +202,11 @@ def test_all_that_take_votes_stay_till_their_ranks_have_left(five, monkeypatch):
 
     def ends(self, box, value):
         post(self, box, value)
-        if (box, value) == (coordinate.relay_box(1), coordinate.END):
+        if (box, value) == (relay_box(1), END):
             closed.set()
 
     def late(self, posted):
-        assert not coordinate.is_last(posted) or closed.wait(30)
+        assert not Posted.unpack(posted).is_last or closed.wait(30)
         decide(self, posted)
 
     monkeypatch.setattr(Wire, "take", stays)
@@ -288,7 +289,7 @@ def test_what_a_relay_dies_with_the_next_start_decides(five, monkeypatch):
     take = relay.Relaying.take
 
     def dying(self, posted):
-        if coordinate.message_of(posted).kind == KINDS.commit and self._sent == 2:
+        if Posted.unpack(posted).message.kind == KINDS.commit and self._sent == 2:
             raise RuntimeError("the relay dies here")
         take(self, posted)
 
@@ -357,20 +358,20 @@ class Above:
         every: int = 0,
     ) -> None:
         message = _core.GroupMessage(kind, (1, number), rank, cause)
-        self.relay.take(coordinate.with_step(step, message, every))
+        self.relay.take(Posted(message, step, every).pack())
 
     def posted(self) -> list[bytes]:
         found = []
-        while self._wire.has(f"{coordinate.BOX}/{self._posted + 1}"):
+        while self._wire.has(f"{BOX}/{self._posted + 1}"):
             self._posted += 1
-            found.append(self._wire.next_of(coordinate.BOX, self._posted))
+            found.append(self._wire.next_of(BOX, self._posted))
         return found
 
     def told_bytes(self, number: int, rank: int) -> bytes:
-        return self._wire.take(coordinate.decision_key(number, rank))
+        return self._wire.take(decision_key(number, rank))
 
     def told(self, number: int, rank: int) -> _core.GroupMessage:
-        return coordinate.message_of(self.told_bytes(number, rank))
+        return Posted.unpack(self.told_bytes(number, rank)).message
 
 
 def test_a_relay_sends_one_vote_up_and_every_decision_down():
@@ -379,7 +380,7 @@ def test_a_relay_sends_one_vote_up_and_every_decision_down():
     assert above.posted() == []
     above.take(KINDS.yes, 1, 7)
     (posted,) = above.posted()
-    vote = coordinate.message_of(posted)
+    vote = Posted.unpack(posted).message
     assert (vote.kind, vote.rank) == (KINDS.yes, 7)
     above.take(KINDS.commit, 1, 0)
     for rank in (4, 7):
@@ -387,7 +388,7 @@ def test_a_relay_sends_one_vote_up_and_every_decision_down():
     above.take(KINDS.no, 2, 4, cause=b"no room")
     above.take(KINDS.yes, 2, 7)  # which is late: a no is sent already
     (posted,) = above.posted()
-    vote = coordinate.message_of(posted)
+    vote = Posted.unpack(posted).message
     assert (vote.kind, vote.rank, vote.cause) == (KINDS.no, 4, b"no room")
     above.take(KINDS.abort, 2, 4, cause=b"no room")
     assert above.told(2, 7).cause == b"no room"
@@ -401,7 +402,7 @@ def test_a_relay_tells_what_was_decided_before_its_ranks_had_voted():
     assert above.told(1, 4).cause == b"no room"
     above.take(KINDS.yes, 3, 4)
     above.take(KINDS.yes, 3, 7)
-    assert coordinate.message_of(above.posted()[-1]).epoch == (1, 3)
+    assert Posted.unpack(above.posted()[-1]).message.epoch == (1, 3)
 
 
 def test_a_relay_counts_no_vote_of_another_step():
@@ -409,7 +410,7 @@ def test_a_relay_counts_no_vote_of_another_step():
     above.take(KINDS.yes, 1, 4, step=10)
     above.take(KINDS.yes, 1, 7, step=20)
     (posted,) = above.posted()
-    vote = coordinate.message_of(posted)
+    vote = Posted.unpack(posted).message
     assert (vote.kind, vote.rank) == (KINDS.no, 7)
     assert vote.cause == b"it saved step 20, and rank 4 step 10: all ranks save the same steps"
 
@@ -419,10 +420,10 @@ def test_a_relay_sends_the_largest_interval_up_and_the_one_of_all_down():
     for rank, every in ((4, 7), (7, 3)):
         above.take(KINDS.yes, 1, rank, every=every)
     above.take(KINDS.commit, 1, 0, every=9)
-    assert coordinate.every_of(above.told_bytes(1, 7)) == 9
+    assert Posted.unpack(above.told_bytes(1, 7)).every == 9
     for rank in (7, 4):
         above.take(KINDS.yes, 2, rank, every=2)
-    assert [coordinate.every_of(posted) for posted in above.posted()] == [7, 2]
+    assert [Posted.unpack(posted).every for posted in above.posted()] == [7, 2]
 
 
 def test_a_relay_counts_no_vote_of_another_nodes_rank():
@@ -435,10 +436,10 @@ def test_a_relay_counts_no_vote_of_another_nodes_rank():
 def test_a_relay_passes_on_that_a_rank_leaves():
     above = Above()
     above.take(KINDS.yes, 1, 4)
-    above.take(KINDS.no, 1, 7, step=coordinate.LEAVES, cause=b"closed")
+    above.take(KINDS.no, 1, 7, step=LEAVES, cause=b"closed")
     (posted,) = above.posted()
-    assert coordinate.is_last(posted)
-    assert coordinate.message_of(posted).cause == b"closed"
+    assert Posted.unpack(posted).is_last
+    assert Posted.unpack(posted).message.cause == b"closed"
 
 
 def test_a_vote_that_is_none_ends_it_and_the_log_says_so(caplog):
@@ -463,7 +464,7 @@ def test_a_message_that_is_none_is_told(caplog):
 
     def take(posted: bytes) -> None:
         taken.append(posted)
-        coordinate.step_of(posted)
+        Posted.unpack(posted)
 
     taker = Taker("coordinator", Wire(store, ""), "box", take)
     Wire(store, "").post("box", b"short")

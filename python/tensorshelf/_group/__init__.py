@@ -6,6 +6,7 @@ A group, and its start:
     places      open_part: looks for shelves; placing: which rank takes which
     start       what all go on from, agreed on before anything is loaded
     offer       what a rank has found; agree: what rank 0 makes of all offers
+    naming      what this start is called, so that none hears what an older one said
     council     how all tell rank 0, and hear what it makes of that
     wire        what carries messages
 A save:
@@ -13,10 +14,12 @@ A save:
     group_save  a rank's part of a save
     member      a thread for each rank: its votes, and what it does at a decision
     routes      which way votes go; station: a rank's place on it; taker: the thread that takes them
-    coordinate  what that does on rank 0: decisions; relay: on the first rank of another node
+    posted      what they post to each other
+    coordinate  what that thread does on rank 0: decisions; relay: on the first rank of another node
     awaited     whose votes are missing
     schedule    the interval at which all save, with every="auto"
     moments     what a rank did when
+    drains      which version all ranks drain next
 Copies with other ranks:
     replicas    those of a rank's part, and those that it keeps
     copies      the owner's end; kept: the keeper's; stream: what is sent between them
@@ -30,9 +33,10 @@ Pieces of what all hold alike:
     ring        how the bytes go; hall, hall_ring: by memory that ranks of one machine share
 All ranks' shelves as one:
     saved       what each has; whole: the tree of all; pieces, pieced: parts that make a tensor
-    state       what is read where it lies; joined: a tensor of it
+    state       what is read where it lies; joined: a tensor of it; shared: by so many ranks
     view        open_merged; own: what is of one rank alone
     merge       a shelf of all; export: a file of safetensors
 
-Who decides what is `src/group` (include/tensorshelf/group.hpp), and no line of it is here.
+Who commits what, `src/group` decides (include/tensorshelf/group.hpp). Before that a yes is made a
+no here, where ranks saved other steps (coordinate) or differ in what is alike (drift).
 """

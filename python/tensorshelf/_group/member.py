@@ -13,19 +13,11 @@ from tensorshelf import _core
 from tensorshelf._assignments import Assignments
 from tensorshelf._core import CommitResult
 from tensorshelf._group import drift
-from tensorshelf._group.coordinate import (
-    LEAVES,
-    decision_key,
-    drains_of,
-    every_of,
-    is_last,
-    message_of,
-    with_step,
-)
 from tensorshelf._group.copies import Copy
 from tensorshelf._group.drains import BUSY, Drains
 from tensorshelf._group.group_save import GroupSave
 from tensorshelf._group.moments import Epoch, Moments
+from tensorshelf._group.posted import LEAVES, Posted, decision_key
 from tensorshelf._group.renewal import Renewal
 from tensorshelf._group.schedule import Schedule
 from tensorshelf._group.wire import Wire, in_short
@@ -253,23 +245,22 @@ class Member:
         told.at("votes")
         yes = vote.kind == _core.GroupMessageKind.yes
         drains = self._drains.offer(save.part.number, save.step) if yes else BUSY
-        self._wire.post(self._box, with_step(save.step, vote, save.every, alike, drains))
+        self._wire.post(self._box, Posted(vote, save.step, save.every, alike, drains).pack())
         save.voted = yes
         told.at("voted")
         key = decision_key(save.part.number, self._rank)
         while not self._machine.ended:
-            found = self._wire.take(key)
+            found = Posted.unpack(self._wire.take(key))
             told.at("decided")
             with self._resolving:
                 if self._given_up:
                     return
-                decision = message_of(found)
-                self.schedule.told(save.part.number, every_of(found))
-                if is_last(found):
-                    self._other_left = decision
-                self._do(save, self._machine.receive(decision))
-                if drains_of(found) and self.committed[0] == save.part.number:
-                    self._drains.agreed(drains_of(found))
+                self.schedule.told(save.part.number, found.every)
+                if found.is_last:
+                    self._other_left = found.message
+                self._do(save, self._machine.receive(found.message))
+                if found.drains and self.committed[0] == save.part.number:
+                    self._drains.agreed(found.drains)
             self._wire.drop(key)
 
     def _send(self, save: GroupSave, told: Epoch) -> None:
@@ -349,7 +340,7 @@ class Member:
         return f"{error} ({type(error).__name__}, {self.where()})".encode(errors="replace")
 
     def where(self) -> str:
-        """This rank's part is."""
+        """The path and the host of this rank's shelf, for messages."""
         return f"{self._path} on {socket.gethostname()}"
 
     def _leave(self) -> None:
@@ -357,5 +348,5 @@ class Member:
         self._machine.begin()
         cause = f"it has closed its shelf, or autosave ({self.where()})"
         vote = self._machine.refused(cause.encode(errors="replace"))
-        self._wire.post(self._box, with_step(LEAVES, vote))
+        self._wire.post(self._box, Posted(vote, LEAVES).pack())
         self._left = True

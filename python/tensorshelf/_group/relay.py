@@ -5,21 +5,10 @@ Votes go up in the name of the rank that said them: it is named where it was a n
 """
 
 from tensorshelf import _core
-from tensorshelf._group.coordinate import (
-    BOX,
-    alike_of,
-    checked,
-    decision_key,
-    drains_of,
-    every_of,
-    forget,
-    is_last,
-    message_of,
-    step_of,
-    with_step,
-)
+from tensorshelf._group.coordinate import checked, forget
 from tensorshelf._group.drains import Offers
 from tensorshelf._group.drift import Compared
+from tensorshelf._group.posted import BOX, Posted, decision_key
 from tensorshelf._group.wire import Wire
 
 _VOTES = (_core.GroupMessageKind.yes, _core.GroupMessageKind.no)
@@ -39,20 +28,20 @@ class Relaying:
         self._every = 0  # as the coordinator has it
         self._sent = 0  # the last epoch's number of which it has a vote
 
-    def take(self, posted: bytes) -> None:
+    def take(self, packed: bytes) -> None:
         """A vote from below, or a decision from above."""
-        message = message_of(posted)
-        if message.kind not in _VOTES:
-            self._down(message, posted)
-        elif is_last(posted):
-            self._wire.post(BOX, posted)
+        posted = Posted.unpack(packed)
+        if posted.message.kind not in _VOTES:
+            self._down(posted.message, packed)
+        elif posted.is_last:
+            self._wire.post(BOX, packed)
         else:
             self._up(posted)
 
-    def _up(self, posted: bytes) -> None:
-        vote = self._compared.checked(checked(posted, self._steps), alike_of(posted))
-        self._every = max(self._every, every_of(posted))
-        self._offers.heard(vote.epoch[1], vote.rank, drains_of(posted))
+    def _up(self, posted: Posted) -> None:
+        vote = self._compared.checked(checked(posted, self._steps), posted.alike)
+        self._every = max(self._every, posted.every)
+        self._offers.heard(posted.number, vote.rank, posted.drains)
         below = self._number_of.get(vote.rank, len(self._ranks))  # a number of nobody
         up, _ = self._relay.receive_vote(
             _core.GroupMessage(vote.kind, vote.epoch, below, vote.cause)
@@ -62,14 +51,13 @@ class Relaying:
         self._sent = up.epoch[1]
         named = _core.GroupMessage(up.kind, up.epoch, vote.rank, up.cause)
         drains = self._offers.of_all(up.epoch[1])
-        self._wire.post(
-            BOX, with_step(step_of(posted), named, self._every, alike_of(posted), drains)
-        )
+        above = Posted(named, posted.step, self._every, posted.alike, drains)
+        self._wire.post(BOX, above.pack())
 
-    def _down(self, decision: _core.GroupMessage, posted: bytes) -> None:
+    def _down(self, decision: _core.GroupMessage, packed: bytes) -> None:
         self._relay.receive_decision(decision)
         _, number = decision.epoch
-        self._wire.put_all([decision_key(number, rank) for rank in self._ranks], posted)
+        self._wire.put_all([decision_key(number, rank) for rank in self._ranks], packed)
         forget(self._steps, number)
         self._compared.decided(number)
         self._offers.decided(number)

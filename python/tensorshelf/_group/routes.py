@@ -1,6 +1,6 @@
 """Which way votes go: from each rank to the coordinator, or by a relay for each node."""
 
-from tensorshelf._group.coordinate import BOX, relay_box
+from tensorshelf._group.posted import BOX, relay_box
 
 # Votes that are taken one behind the other, which relays must spare to be worth their two messages
 # more (docs/performance.md).

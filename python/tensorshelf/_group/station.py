@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from tensorshelf import _core
 from tensorshelf._group.awaited import Awaited
-from tensorshelf._group.coordinate import BOX, Coordination, relay_box
+from tensorshelf._group.coordinate import Coordination
 from tensorshelf._group.drains import Drains
+from tensorshelf._group.posted import BOX, relay_box
 from tensorshelf._group.relay import Relaying
 from tensorshelf._group.routes import Routes
 from tensorshelf._group.taker import Taker

@@ -7,7 +7,7 @@ import struct
 import threading
 from collections.abc import Callable
 
-from tensorshelf._group.coordinate import END
+from tensorshelf._group.posted import END
 from tensorshelf._group.wire import Wire, in_short
 from tensorshelf.errors import ShelfError
 
