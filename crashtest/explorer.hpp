@@ -1,14 +1,13 @@
 // Explores one workload: at every crash point the images (all where they are few, else a sample
-// that holds every single loss) are opened by the real recovery and held
-// against the model. In samples, further:
+// that holds every single loss) are opened by the real recovery and held against the model. In
+// samples, further:
 //   - a crash in recovery itself, at each of its own writes (I6: idempotent, regresses nothing)
 //   - work after the recovery: random operations, persist, reopen, and crashes in those, which
 //     would show leftovers of the abandoned attempt becoming valid (I5)
 //   - opening for reading, which must find the same and write nothing
 //   - the death of the process alone, after which another one sees what was handed on, settled or
 //     not, and of the rest a part; of what a failed flush lost, this or that at each read: work in
-//     it, and crashes in that, which would show what was
-//     believed and never settled
+//     it, and crashes in that, which would show what was believed and never settled
 //   - damage to settled bytes (faults.hpp)
 //   - a call of the medium that fails, at each of its events, and a crash after that (I8), or
 //     another process

@@ -52,7 +52,7 @@ WRITES_METADATA = re.compile(r"\b(?:write_page|store_over_itself|store_word|copy
 WRITERS = {
     f"src/store/{name}.cpp"
     for name in (
-        "manifest/attempt format_shelf io/incarnation io/mark io/medium_headers"
+        "manifest/flip format_shelf io/incarnation io/mark io/medium_headers"
         " media_set/mirror_filling recovery/repair"
     ).split()
 }
@@ -270,7 +270,8 @@ def test_few_write_metadata_and_format_alone_looks_into_pages() -> None:
         hit for path in cpp("src/store") for hit in lines_matching(PAGE_BYTES, path, code(path))
     ]
     assert looking == []
-    assert any(PAGE_BYTES.search(code(path)) for path in cpp("src/format"))
+    assert PAGE_BYTES.search("page.bytes[0]")
+    assert PAGE_BYTES.search("memcpy(&word, page.bytes.data(), 8)")
     inside = {shown(path) for path in cpp("src") if '"format/bytes.hpp"' in path.read_text("utf-8")}
     assert inside == {f"src/format/{name}.cpp" for name in ("format", "media", "pages")}
 
@@ -279,7 +280,7 @@ def test_the_order_of_a_flip_is_known_in_one_place() -> None:
     calling = {shown(path) for path in cpp("src") if FLIPS.search(code(path))}
     assert calling == {
         f"src/store/{name}"
-        for name in ("manifest/attempt.cpp", "manifest/attempt.hpp", "commit/sealer.cpp")
+        for name in ("manifest/flip.cpp", "manifest/flip.hpp", "commit/sealer.cpp")
     }
 
 
@@ -639,6 +640,16 @@ def test_a_folder_of_the_package_lists_its_modules(folder: str) -> None:
     assert len(listed) > 20  # the search can hit
 
 
+def test_the_group_lists_its_modules() -> None:
+    """Several on a line, where they belong together."""
+    path = ROOT / "python/tensorshelf/_group"
+    prose = (path / "__init__.py").read_text("utf-8")
+    listed = set(re.findall(r"(?:^ {4}|[;,] )(\w+)(?=  |[:,])", prose, re.MULTILINE))
+    modules = {each.stem for each in path.glob("[!_]*.py")}
+    assert modules - listed == set()
+    assert len(modules) > 40  # the search can hit
+
+
 def included(path: Path) -> list[Path]:
     """Our headers that a file includes: beside it, or else from where the compilers look."""
     places = (path.parent, ROOT / "src", ROOT / "include", ROOT)
@@ -674,6 +685,25 @@ def test_the_folders_of_the_store_lie_one_above_the_other() -> None:
         if shown(header).startswith("src/store/") and level_of(header) > level_of(path)
     ]
     assert upwards == []
+
+
+def test_members_are_defined_in_the_folder_that_declares_them() -> None:
+    """Else a folder would need one above it when it is linked, which no include shows."""
+    declared = {
+        name: path.parent
+        for path in cpp("src/store")
+        if path.suffix == ".hpp"
+        for name in re.findall(r"^(?:class|struct) (\w+)[^;\n]*\{$", code(path), re.MULTILINE)
+    }
+    defined = [
+        (path, name)
+        for path in cpp("src/store")
+        if path.suffix == ".cpp"
+        for name in re.findall(r"^\w[^(\n]*\b(\w+)::~?\w+\(", code(path), re.MULTILINE)
+        if name in declared
+    ]
+    assert len(defined) > 300  # the search can hit
+    assert [(shown(at), name) for at, name in defined if declared[name] != at.parent] == []
 
 
 def test_values_know_nothing_of_shelves() -> None:
@@ -721,7 +751,7 @@ def test_there_is_one_commit_point() -> None:
         for hit in lines_matching(re.compile("COMMIT POINT"), path, path.read_text("utf-8"))
     ]
     assert len(marked) == 1, marked
-    assert marked[0].startswith("src/store/manifest/attempt")
+    assert marked[0].startswith("src/store/manifest/flip")
 
 
 def test_rooms_are_small() -> None:

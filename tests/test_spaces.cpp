@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/make_capacity.hpp"
 #include "base/small_vector.hpp"
 #include "catch.hpp"
 #include "format/format.hpp"
 #include "store/commit/assignment.hpp"
 #include "store/manifest/chunk_set.hpp"
-#include "store/places/capacity.hpp"
 #include "store/places/space.hpp"
 
 using namespace tensorshelf;

@@ -29,7 +29,10 @@ void add(std::byte* at, std::uint64_t more) {
 
 const std::string kOutside = "the chunk records of tensor 'a' lie outside";
 const std::string kNotTheBytes = "tensor 'a' has a dtype and shape that do not make";
-const std::string kImpossible = "the record of tensor 'a' is impossible";
+const std::string kNoSuchId = "the record of tensor 'a' is impossible: its id was never given out";
+const std::string kTakenId = "the record of tensor 'b' is impossible: another tensor has its id";
+const std::string kImpossible =
+    "the record of tensor 'a' is impossible: what it says of a chunk cannot be";
 const std::string kCounts = "the record of tensor 1 has impossible counts";
 const std::string kClaimed = "two things claim the bytes at";
 
@@ -83,9 +86,8 @@ TEST_CASE("records whose numbers are beyond reason are refused") {
        [&](TensorRecord& r, std::byte* rest) { resize(r, rest, std::uint64_t{254} << 20); }},
       {"cells of another", "two tensors claim the chunk record 1",
        [](TensorRecord& r, std::byte*) { r.first_cell += 1; }},
-      {"an id at the end", kImpossible, [](TensorRecord& r, std::byte*) { r.tensor_id = kMax; }},
-      {"the id of another", "the record of tensor 'b' is impossible",
-       [](TensorRecord& r, std::byte*) { r.tensor_id += 1; }},
+      {"an id at the end", kNoSuchId, [](TensorRecord& r, std::byte*) { r.tensor_id = kMax; }},
+      {"the id of another", kTakenId, [](TensorRecord& r, std::byte*) { r.tensor_id += 1; }},
       {"a slot at the end", "tensor 1 names a place that no medium has",
        [](TensorRecord&, std::byte* rest) { put(rest, kMax - 4095); }},
       {"a slot between two pages", kClaimed,
@@ -149,7 +151,7 @@ TEST_CASE("a record that no writer would make is refused, though all of it is th
        [](Layout& l) { l.name = std::string("a\0b", 3); }},
       {"a name that is no text", "the name of tensor 1 is not valid UTF-8",
        [](Layout& l) { l.name = "a\xFF"; }},
-      {"the name of another", "the record of tensor 'b' is impossible",
+      {"the name of another", "the record of tensor 'b' is impossible: two tensors have its name",
        [](Layout& l) { l.name = "b"; }},
       {"placed in no way", "tensor 1 is placed in no way that there is",
        [](Layout& l) { l.placement = static_cast<Placement>(0); }},
@@ -226,7 +228,8 @@ TEST_CASE("cells whose numbers are beyond reason are refused") {
     bool by_chunk_too = true;
   };
   constexpr auto stored = ChunkKind::stored;
-  const std::string second = "the record of tensor 'b' is impossible";
+  const std::string second =
+      "the record of tensor 'b' is impossible: what it says of a chunk cannot be";
   const std::string stray = "a chunk record belongs to no tensor, or to two";
   const auto row = GENERATE_COPY(
       Row{0, chunk_state(stored, 0, 3), kImpossible},  // from the future

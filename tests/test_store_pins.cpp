@@ -16,7 +16,7 @@
 #include "media/pmem/medium.hpp"
 #include "memory_pins.hpp"
 #include "scratch.hpp"
-#include "store/threads/unknown_pins.hpp"
+#include "store/state/unknown_pins.hpp"
 #include "thrown.hpp"
 
 using namespace tensorshelf;

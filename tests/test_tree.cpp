@@ -5,7 +5,7 @@
 #include "base/copy_hash.hpp"
 #include "denied_memory.hpp"
 #include "raw_pages.hpp"
-#include "store/manifest/attempt.hpp"
+#include "store/manifest/flip.hpp"
 #include "store/recovery/load_root.hpp"
 #include "store_bench.hpp"
 

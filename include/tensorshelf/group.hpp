@@ -90,7 +90,7 @@ class Participant {
   bool ended() const { return state_ == State::ended; }
   // The epoch that is under way, or ended last.
   const Epoch& epoch() const { return epoch_; }
-  // Of an epoch that ended by an abort: who said no, and why.
+  // Who said no, and why, where the epoch ended by an abort.
   const std::optional<GroupMessage>& aborted() const { return aborted_; }
 
   friend auto operator<=>(const Participant&, const Participant&) = default;
@@ -147,7 +147,7 @@ class Relay {
   Step receive_decision(const GroupMessage& decision);
   std::optional<GroupMessage> again() const;
 
-  // Of those below, who has not voted yes on the epoch under way; nobody once that was sent up.
+  // Who of those below has not voted yes on the epoch under way; nobody once that was sent up.
   std::vector<std::uint32_t> awaited() const;
 
   friend auto operator<=>(const Relay&, const Relay&) = default;

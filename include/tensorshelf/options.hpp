@@ -44,8 +44,8 @@ struct BlockTuning {
   unsigned queue_depth = 16;                     // buffers, and writes in flight at most
   bool io_uring = true;                          // false: pwrite, as if io_uring were refused
   bool direct = true;                            // false: buffered, as if O_DIRECT were refused
-  // Of new room at a time, up to which it is written with zeros (zero_room). Zeros in all of it
-  // cost a first save more than they spare the second.
+  // New room is written with zeros (zero_room) where no more than this comes at a time: zeros in
+  // more cost a first save more than they spare the second. In C++ alone, as zero_room is.
   std::uint64_t zeroed_bytes = 1024 * 1024;
 };
 
@@ -68,9 +68,9 @@ struct OpenOptions {
   std::uint64_t max_size_bytes = 0;  // cap on a file's growth; 0: none. A device decides itself.
   // Whether new room of a file is touched ahead of its use. On block media a little of it is
   // written with zeros then (BlockTuning::zeroed_bytes), so that no later flush converts an extent.
-  // Of more, and with false, blocks are only allocated, and a flush after the first write to some
-  // of them costs a journal commit more. On tmpfs with false all writes go by way of the file, not
-  // the mapping.
+  // In more room, and with false, blocks are only allocated, and a flush after the first write to
+  // some of them costs a journal commit more. On tmpfs with false all writes go by way of the file,
+  // not the mapping.
   bool zero_room = true;
   Verify verify = Verify::on_load;
   BlockTuning block = {};
@@ -138,11 +138,11 @@ struct OpenOptions {
   //   a chunk of which a write changes a part. What a commit or compact() copies from slot to slot
   //   is healed as a read is.
   bool heal = false;
-  // Of a writer, and not stored. After pin_timeout Errc::pinned, which names the reader, ends the
-  // wait:
-  // - With OnPin::wait that of an assignment or a commit; and of an opening, where a reader holds a
-  //   version that is not retained any more.
-  // - With OnPin::outrun that of an opening, while a reader shows bytes in place.
+  // What a writer does where a reader holds a version; not stored. A wait ends after pin_timeout,
+  // by Errc::pinned, which names the reader:
+  // - With OnPin::wait assignments and commits wait; and openings, where a reader holds a version
+  //   that is not retained any more.
+  // - With OnPin::outrun openings wait, while a reader shows bytes in place.
   OnPin on_pin = OnPin::wait;
   std::chrono::duration<double> pin_timeout{60};
   // Only with Mode::read and Verify::on_load: opens the newest version whose manifest is whole, in

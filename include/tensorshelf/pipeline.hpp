@@ -120,9 +120,9 @@ struct PipelineOptions {
   OnBusy on_busy = OnBusy::wait;
   std::uint64_t check_one_in = 16;     // of the chunks of lazy sources; 1: all, 0: none
   std::uint64_t bytes_per_second = 0;  // of lazy copies, while nobody waits for them; 0: no limit
-  // Of the threads that copy lazy sources. save() copies eager ones by threads that are as its
-  // caller is: it waits for them.
-  std::vector<int> cpus = {};  // that they keep to, of the calling thread's; empty: all
+  // The next two are for threads that copy lazy sources. Eager ones, for which save() waits, are
+  // copied by threads that are as its caller is.
+  std::vector<int> cpus = {};  // CPUs that they keep to, of the calling thread's; empty: all
   int nice = 0;                // 0 to 19, and no less than the calling thread has; 0: as that
   // The page-locked buffers through which a source on a device comes to the thread that copies it.
   // While one piece is hashed the next arrives; on block media the device writes from them, and
@@ -162,7 +162,7 @@ class SaveTicket {
   // the shelf, for whose end the save waits.
   void wait_staged() const;
   Commit wait_durable() const;
-  // Of a save with an id, in place of wait_durable(): it is prepared, and Shelf::resolve() decides.
+  // In place of wait_durable(), for a save with an id: it is prepared; Shelf::resolve() decides.
   // Each of the two throws Errc::bad_argument for a save of the other kind.
   Prepared wait_prepared() const;
   // The same, for so long at most; false where that was too short.

@@ -17,9 +17,9 @@ namespace tensorshelf {
 // an incarnation above all before. Then, in any case, it verifies every chunk. A crash meanwhile
 // leaves the shelf as it was, or repaired; doing it again is harmless.
 //
-// Of the options tier, block, also, mirrors, without and progress count. Throws Errc::corrupt where
-// there is no version whose manifest is whole, or no superblock: nothing was written then; and
-// whatever opening for writing throws besides (busy, truncated, read_only, ...).
+// The options that count are tier, block, also, mirrors, without and progress. Throws Errc::corrupt
+// where there is no version whose manifest is whole, or no superblock: then nothing was written.
+// And whatever opening for writing throws besides (busy, truncated, read_only, ...).
 RepairReport repair(const std::filesystem::path& path, const OpenOptions& options = {});
 RepairReport repair(std::unique_ptr<Medium> medium, const OpenOptions& options = {});
 

@@ -227,7 +227,7 @@ class Shelf {
   //                                                   on parts of a file; Errc::unsupported of a
   //                                                   mirror that is opened by itself
   //
-  // Of a shelf that is open for reading, besides:
+  // In a shelf that is open for reading, besides:
   // - Give the shelf one in_flight more for each reader that holds a version: then the writer has a
   //   slot to spare.
   // - What is read of the version by at() is never Errc::stale. On mapped media a lease of it shows
@@ -264,7 +264,7 @@ class Shelf {
 
   // ---- following a writer
 
-  // Of a shelf that is open with Mode::read: shows the newest version that its writer has made.
+  // In a shelf that is open with Mode::read: shows the newest version that its writer has made.
   //
   //     a newer one is there                      true
   //     the one that is shown was lost, and the   true: what is shown then may have the same

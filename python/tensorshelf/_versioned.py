@@ -316,7 +316,7 @@ class Versioned(Roomy):
         )
         if options.repair and not self._assignments.writable:
             raise ReadOnlyError(
-                f'{self._path} is open with mode "r", and nothing can be restored',
+                f'{self._path} is open with mode="r", and nothing can be restored',
                 'Open it with mode "r+", or scrub() without repair=True.',
             )
         if self._scrub is not None and self._scrub.running:

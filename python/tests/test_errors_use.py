@@ -53,7 +53,7 @@ def test_read_only_comes_before_what_is_wrong_with_the_value(
             lambda: shelf.w.copy_(None),
         ]
         for write in writes:
-            with pytest.raises(PermissionError, match='is open with mode "r"'):
+            with pytest.raises(PermissionError, match='is open with mode="r"'):
                 write()
     with pytest.raises(ts.ClosedError):
         shelf.w = 3

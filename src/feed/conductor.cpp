@@ -16,7 +16,7 @@
 #include "base/size_text.hpp"
 #include "feed/access.hpp"
 #include "feed/source_copy.hpp"
-#include "store/open_path.hpp"
+#include "store/commit_checks.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -193,7 +193,7 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
 // Drops what was copied. Where the shelf was closed meanwhile, nothing of it is committed either.
 void Pipeline::Conductor::give_turn_back() noexcept {
   try {
-    store_->end_transaction();
+    store_->discard_and_end_turn();
   } catch (...) {  // of a shelf that is closed: who lost his save hears why of that
   }
 }
@@ -258,7 +258,7 @@ void Pipeline::Conductor::copy_lazy(Save& save) {
     }
   };
   side_by_side(options_.workers, count, PartJob(one));
-  save.copied();
+  save.all_copied();
 }
 
 void Pipeline::Conductor::compare(Save& save) {

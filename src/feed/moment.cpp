@@ -25,8 +25,7 @@ struct ChunkBytes {
 StoredTensor& tensor_of(const Source& source) { return *FeedAccess::tensor(source.target); }
 
 ChunkBytes bytes_of(const Source& source, std::uint64_t chunk) {
-  const std::uint64_t at = chunk * kChunkBytes;
-  return {at, std::min(kChunkBytes, tensor_of(source).layout.size_bytes - at)};
+  return {chunk * kChunkBytes, tensor_of(source).chunk_bytes(chunk)};
 }
 
 }  // namespace

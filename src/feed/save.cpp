@@ -39,12 +39,12 @@ void Save::released() {
   times_.released = Clock::now();
 }
 
-void Save::copied(const CopyTimes& times) {
+void Save::source_copied(const CopyTimes& times) {
   const std::lock_guard lock(mutex_);
   copies_.push_back(times);
 }
 
-void Save::copied() {
+void Save::all_copied() {
   const std::lock_guard lock(mutex_);
   times_.copied = Clock::now();
 }

@@ -38,8 +38,8 @@ struct Save {
   // Called by the pipeline, in this order. Where a step fails: blame() in its place, then failed(),
   // once nothing of the save is left in the shelf.
   void released();
-  void copied(const CopyTimes& times);  // one source
-  void copied();                        // all
+  void source_copied(const CopyTimes& times);
+  void all_copied();
   void staged();
   void launched(std::shared_future<Commit> on_its_way);
   void prepared(Prepared as);  // of a save with an id, in place of launched()

@@ -56,7 +56,7 @@ void noted(const Source& source, Save& save, bool trace, Copy copy) {
                   .began = Save::Clock::now()};
   copy();
   times.ended = Save::Clock::now();
-  save.copied(times);
+  save.source_copied(times);
 }
 
 }  // namespace

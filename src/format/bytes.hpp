@@ -1,6 +1,7 @@
 // Structs in and out of a page's bytes: for format alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -9,6 +10,10 @@
 #include "format/layout.hpp"
 
 namespace tensorshelf::format {
+
+inline bool all_zero(std::span<const std::byte> bytes) {
+  return std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; });
+}
 
 inline Page::Bytes& within(Page& page) { return page.bytes_; }
 

@@ -64,9 +64,7 @@ Page encode_superblock(Superblock superblock, unsigned copy) {
 SuperblockRead read_superblock(const RawPage& page, unsigned copy) {
   const auto superblock = load<Superblock>(page);
   if (superblock.magic != kMagic) {
-    const bool zero = std::all_of(page.bytes.begin(), page.bytes.end(),
-                                  [](std::byte b) { return b == std::byte{0}; });
-    return {zero ? SuperblockState::zero : SuperblockState::foreign};
+    return {all_zero(page.bytes) ? SuperblockState::zero : SuperblockState::foreign};
   }
   const bool intact = superblock.checksum == superblock_checksum(superblock, copy);
   // A later format may keep its checksum elsewhere, so its version is believed without one.
@@ -220,14 +218,11 @@ bool is_same_root(const Root& a, const Root& b) {
 std::uint64_t root_word(const RawPage& page) { return load<std::uint64_t>(page); }
 
 std::uint64_t root_time(const RawPage& page) {
-  std::uint64_t time = 0;
-  std::memcpy(&time, page.bytes.data() + offsetof(Root, time_ns), sizeof time);
-  return time;
+  return load<std::uint64_t>(page, offsetof(Root, time_ns));
 }
 
 bool blank_but_for_its_word(const RawPage& page) {
-  return std::all_of(page.bytes.begin() + sizeof(Root::word), page.bytes.end(),
-                     [](std::byte b) { return b == std::byte{0}; });
+  return all_zero(std::span(page.bytes).subspan(sizeof(Root::word)));
 }
 
 void set_root_word(Page& page, std::uint64_t word) { store(page, word); }

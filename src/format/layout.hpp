@@ -399,7 +399,8 @@ static_assert(sizeof(TensorRecord) + kMaxSlots * kMaxMedia * sizeof(SlotRecord) 
               "the largest record has room in an empty page");
 static_assert(root_at(kMaxSlots - 1, 0) + kPageBytes <= kHeaderBytes);
 static_assert(sizeof(MediumHeader) <= kMediumStampAt);
-static_assert(sizeof(MediumStamp) == 16);  // within a sector, which lands whole
+static_assert(kStorable<MediumStamp> &&
+              sizeof(MediumStamp) == 16);  // within a sector, which lands whole
 static_assert(medium_stamp_at(kCopies - 1) + kPageBytes <= kMediumHeapAt);
 
 // What the public headers name, and what is stored too.

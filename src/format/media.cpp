@@ -122,10 +122,7 @@ std::optional<unsigned> mirrored_by(const MediumHeader& header) {
 }
 
 bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id) {
-  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
-  if (!std::all_of(page.bytes.begin() + sizeof(MediumHeader), page.bytes.end(), is_zero)) {
-    return false;
-  }
+  if (!all_zero(std::span(page.bytes).subspan(sizeof(MediumHeader)))) return false;
   const auto header = load<MediumHeader>(page);
   const auto shows = [&](const auto& found, const auto& whole) {  // 8 bytes, landed or not
     return std::equal(found.begin(), found.begin() + 8, whole.begin()) ||
@@ -139,16 +136,13 @@ bool may_be_torn_header(const RawPage& page, const ShelfId& shelf_id) {
 }
 
 bool has_headers_at_most(std::span<const std::byte> bytes) {
-  const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
   std::size_t from = 0;
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     const std::size_t header = std::min<std::size_t>(medium_header_at(copy), bytes.size());
-    const auto before = bytes.subspan(from, header - from);
-    if (!std::all_of(before.begin(), before.end(), is_zero)) return false;
+    if (!all_zero(bytes.subspan(from, header - from))) return false;
     from = std::min<std::size_t>(medium_stamp_at(copy) + sizeof(MediumStamp), bytes.size());
   }
-  const auto rest = bytes.subspan(from);
-  return std::all_of(rest.begin(), rest.end(), is_zero);
+  return all_zero(bytes.subspan(from));
 }
 
 std::uint64_t medium_stamp(const ShelfId& medium_id, std::uint64_t version) {

@@ -15,7 +15,9 @@ using format::kCopies;
 using format::Page;
 using format::Root;
 
-void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
+void format_shelf(Medium& medium, const Split& split) {
+  const auto [keep, in_flight] = split;
+  TENSORSHELF_ASSERT(in_flight >= 1 && 1 + keep + in_flight <= format::kMaxSlots);
   const std::uint64_t capacity = medium.reserve(format::kHeapAt) / kPageBytes * kPageBytes;
   const Page blank{};
   for (unsigned copy = 0; copy < kCopies && !planted(Bug::format_over_superblock); ++copy) {
@@ -23,7 +25,6 @@ void format_shelf(Medium& medium, unsigned keep, unsigned in_flight) {
   }
   // I15: what was a shelf here is surely none any more, before what it names goes.
   if (!planted(Bug::blank_unsettled)) medium.barrier();
-  TENSORSHELF_ASSERT(in_flight >= 1 && 1 + keep + in_flight <= format::kMaxSlots);
   format::ShelfId id;
   random_bytes(std::as_writable_bytes(std::span(id)));
   const format::Seeds seeds(id);

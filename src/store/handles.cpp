@@ -6,7 +6,8 @@
 #include <tensorshelf/error.hpp>
 
 #include "store/commit/assignment.hpp"
-#include "store/open_path.hpp"
+#include "store/commit_checks.hpp"
+#include "store/store.hpp"
 
 namespace tensorshelf {
 
@@ -115,7 +116,7 @@ std::uint64_t VersionPin::version() const { return hold_->version(); }
 Transaction::~Transaction() {
   if (!store_) return;
   try {
-    store_->end_transaction();
+    store_->discard_and_end_turn();
   } catch (...) {  // closed or failed meanwhile: then nothing of it is committed
   }
 }
@@ -140,7 +141,7 @@ Commit Transaction::commit(std::optional<std::uint64_t> step) {
 
 void Transaction::discard() {
   if (store_) store_->refuse_inside("a transaction was discarded");
-  if (const auto store = std::exchange(store_, nullptr)) store->end_transaction();
+  if (const auto store = std::exchange(store_, nullptr)) store->discard_and_end_turn();
 }
 
 }  // namespace tensorshelf

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <utility>
 
-#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "store/commit/turn.hpp"
 #include "store/io/chunk_io.hpp"
@@ -15,51 +14,6 @@ namespace tensorshelf {
 
 using format::ChunkKind;
 using format::ChunkRecord;
-
-// ---- what the attempt gets ----------------------------------------------------------------------
-
-// Written also where the slot has those bytes already: what can be read there may be on no device,
-// where a flush failed behind it (I1).
-void Stager::write_anew(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk,
-                        std::span<const std::byte> bytes, std::unique_lock<FairMutex>& lock) {
-  FoundSlot found;
-  while (const auto seen = must_await(*tensor, chunk * kChunkBytes, bytes.size(), found)) {
-    lock.unlock();
-    state_.await_given_back(*seen);
-    state_.check_writable();
-    lock.lock();
-  }
-  if (planted(Bug::healed_in_place)) {
-    found = {chunk, format::chunk_slot(state_.open->base->tree.record(tensor->cell(chunk)))};
-  }
-  begin_write(tensor, found);
-  state_.open->staged_bytes += bytes.size();
-  state_.counters.staged += bytes.size();
-  if (planted(Bug::healed_unwritten) && found.slot) {
-    const std::uint64_t seed = tensor->chunk_seed(state_.seeds, chunk);
-    return note_written(*tensor, chunk, *found.slot, hash_bytes(bytes, seed));
-  }
-  write_chunk(*tensor, chunk, bytes, found);
-}
-
-// A label says which value was written there, and not that it is there still: what rotted in a free
-// slot would come into the version in place of what is sound. It is copied forward instead, which
-// is checked.
-void Stager::check_labels(StoredTensor& tensor) {
-  if (!tensor.whole() || planted(Bug::healed_over_rot)) return;
-  for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
-    if (tensor.written.contains(chunk) || lacks(tensor, chunk)) continue;
-    ChunkRecord there = state_.open->base->tree.record(tensor.cell(chunk));
-    there.state =
-        format::chunk_state(ChunkKind::stored, tensor.working, format::chunk_version(there));
-    ++state_.counters.verified;
-    if (chunk_intact(*state_.medium, state_.seeds, {tensor, there, chunk})) continue;
-    tensor.clear_verified(tensor.working, chunk);
-    tensor.label(tensor.working, chunk) = 0;
-  }
-}
-
-// ---- healing ------------------------------------------------------------------------------------
 
 namespace {
 

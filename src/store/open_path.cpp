@@ -18,7 +18,7 @@
 #include "store/media_set/older_first.hpp"
 #include "store/media_set/open_media.hpp"
 #include "store/places/split.hpp"
-#include "store/threads/unknown_pins.hpp"
+#include "store/state/unknown_pins.hpp"
 
 namespace tensorshelf {
 
@@ -35,11 +35,6 @@ Error of_path(const std::string& path, const Error& error) {
   if (std::string_view(error.what()).starts_with(path)) return error;
   return Error(error.code(), fmt::format("{}: {}", path, error.what()), error.remedy(),
                error.os_error());
-}
-
-void format_medium(Medium& medium, const OpenOptions& options) {
-  const Split split = split_of(options);
-  format_shelf(medium, split.keep, split.in_flight);
 }
 
 std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenOptions& options,
@@ -197,7 +192,7 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path));
   auto medium = make_medium(file, options);
   make_room_for(*medium, offered);
-  format_medium(*medium, options);
+  format_shelf(*medium, split_of(options));
   if (any_devices) publish(*file, path, options.mode);
   const auto media = media_at(path, std::move(medium), options, std::move(offered));
   Opened opened{open_store(media, options, path.string()), file, true};
@@ -215,7 +210,7 @@ Opened format_in_place(const std::filesystem::path& path, const OpenOptions& opt
   const std::string name = path.string();
   await_unknown_pins(*medium, {options.on_pin, options.pin_timeout, patience, name}, 0, 0);
   make_room_for(*medium, offered);
-  format_medium(*medium, options);
+  format_shelf(*medium, split_of(options));
   const auto media = media_at(path, std::move(medium), options, std::move(offered));
   return {open_store(media, options, name), file, true};
 }
@@ -270,22 +265,6 @@ Opened open_path(const std::filesystem::path& path, const OpenOptions& options) 
       return create_file(path, options);
   }
   throw Error(Errc::bad_argument, "the mode is none of those that there are", "Use Mode::append.");
-}
-
-void check_id(std::string_view id) {
-  if (id.size() <= format::kMaxIdBytes) return;
-  throw Error(Errc::bad_argument, fmt::format("an id of {} bytes", id.size()),
-              fmt::format("Use {} bytes at most.", format::kMaxIdBytes));
-}
-
-void check_step(std::optional<std::uint64_t> step) {
-  if (step != format::kNoStep) return;
-  throw Error(Errc::bad_argument, fmt::format("the step {} is what stands for none", *step),
-              "Use 0 to 2^64 - 2, or none.");
-}
-
-void check_name(const std::weak_ptr<const ShelfFile>& file) {
-  if (const auto there = file.lock()) there->check_name();
 }
 
 }  // namespace tensorshelf

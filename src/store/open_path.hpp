@@ -39,14 +39,4 @@ std::unique_ptr<Medium> mirror_alone(std::unique_ptr<Medium> medium, const OpenO
 // named it itself.
 Error of_path(const std::string& path, const Error& error);
 
-// An empty shelf at version 0, with K as the options say.
-void format_medium(Medium& medium, const OpenOptions& options);
-
-// Before a commit is begun, so that the shelf stays as it is, can be read, and can try again:
-// Errc::bad_argument for the step that stands for none; Errc::gone where the file has lost its
-// name.
-void check_step(std::optional<std::uint64_t> step);
-void check_id(std::string_view id);                           // of what is prepared
-void check_name(const std::weak_ptr<const ShelfFile>& file);  // none: a medium of one's own
-
 }  // namespace tensorshelf

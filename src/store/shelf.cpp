@@ -6,7 +6,10 @@
 #include <utility>
 
 #include "store/commit/assignment.hpp"
+#include "store/commit_checks.hpp"
+#include "store/format_shelf.hpp"
 #include "store/open_path.hpp"
+#include "store/places/split.hpp"
 #include "store/snapshot.hpp"
 #include "store/state/asked.hpp"
 
@@ -36,7 +39,9 @@ Shelf Shelf::open(const std::filesystem::path& path, const OpenOptions& options)
   return Shelf(std::move(opened.store), std::move(opened.file), opened.created);
 }
 
-void Shelf::format(Medium& medium, const OpenOptions& options) { format_medium(medium, options); }
+void Shelf::format(Medium& medium, const OpenOptions& options) {
+  format_shelf(medium, split_of(options));
+}
 
 Shelf Shelf::open(std::unique_ptr<Medium> medium, const OpenOptions& options) {
   return open(std::move(medium), {}, {}, options);

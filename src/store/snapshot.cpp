@@ -9,7 +9,9 @@
 
 #include "media/media.hpp"
 #include "store/commit/assignment.hpp"
+#include "store/format_shelf.hpp"
 #include "store/open_path.hpp"
+#include "store/places/split.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -71,7 +73,7 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
   };
   chosen.zero_room = false;  // half of its slots may never be written to
   auto medium = make_medium(file, chosen);
-  format_medium(*medium, chosen);
+  format_shelf(*medium, split_of(chosen));
   const auto to = open_store(shelf_media(std::move(medium)), chosen, path.string());
   const auto step = copy_all(from, *to, version, options.progress);
   const Commit commit = to->persist(step);  // nothing is held any more

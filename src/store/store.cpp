@@ -138,8 +138,8 @@ void Store::close() {
   std::unique_ptr<Committer> committer;  // whoever closes takes it, behind the gate
   {
     const Patience deaf;  // half a close would be none
-    const ClosedGate closed(*state_.gate,
-                            deaf);  // waits for writers, and then for commits in flight
+    // Waits for writers, and then for commits in flight.
+    const ClosedGate closed(*state_.gate, deaf);
     if (state_.saving && !planted(Bug::closed_over_save)) {
       state_.health.keep_lost_save(std::make_exception_ptr(
           Error(Errc::closed, state_.path + " was closed while a save was being staged",

@@ -17,6 +17,7 @@
 #include <tensorshelf/options.hpp>
 #include <tensorshelf/report.hpp>
 
+#include "store/commit/assignment.hpp"
 #include "store/commit/committer.hpp"
 #include "store/commit/decisions.hpp"
 #include "store/commit/freezer.hpp"
@@ -50,7 +51,7 @@ class Store {
   void write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
              std::uint64_t offset);
 
-  // See is_inside() of state.hpp.
+  // See commit/assignment.hpp.
   void refuse_inside(const char* what) const { tensorshelf::refuse_inside(state_, what); }
 
   Commit persist(std::optional<std::uint64_t> step);
@@ -68,6 +69,7 @@ class Store {
   // heal.cpp
   VerifyReport heal(const Progress& progress);
   VerifyReport heal(VerifyReport found);
+  // transactions.cpp
   bool has_uncommitted() const;
   std::string unheard_failure() const { return state_.health.unheard(); }
   // Of a save that came to nothing: for the next call, or close(), to throw.
@@ -76,10 +78,10 @@ class Store {
   void begin_transaction();
   // `ended`: whether the transaction is over, also where it throws.
   Commit commit_transaction(std::optional<std::uint64_t> step, bool& ended);
-  void end_transaction();  // and discards
+  void discard_and_end_turn();  // of a transaction, or of a save of the pipeline's
 
   // A save of the pipeline's: as a transaction, but with all that was assigned before, and for
-  // whichever thread ends it, which end_transaction() does where it comes to nothing.
+  // whichever thread ends it, which discard_and_end_turn() does where it comes to nothing.
   void begin_save();
   std::shared_future<Commit> launch_save(std::optional<std::uint64_t> step, bool& ended);
   // In place of launching it: prepared, when it returns (decisions.hpp).

@@ -96,4 +96,10 @@ class StoredAssignment final : private UndoLog {
   StoredAssignment* outer_ = nullptr;  // of the same thread, to another shelf
 };
 
+// Whether this thread is inside an assignment, or called by a wait of its own.
+bool is_inside(const State& state);
+// Errc::unsupported where it is, or where it holds a version (version_hold.hpp): it would wait for
+// itself. `what` says what was called.
+void refuse_inside(const State& state, const char* what);
+
 }  // namespace tensorshelf

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "base/planted.hpp"
+#include "store/commit/assignment.hpp"
 #include "store/commit/turn.hpp"
 #include "store/io/mark.hpp"
+#include "store/recovery/find_damage.hpp"
 #include "store/recovery/load_root.hpp"
 
 namespace tensorshelf {

@@ -96,8 +96,7 @@ Flight Freezer::launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt
   flight.last_ticket = state_.last_ticket;
   flight.version = std::move(version);
   std::lock_guard lock(state_.structure);
-  state_.in_flight.push_back(
-      flight.version);  // there is room: no more are ever in flight than slots
+  state_.in_flight.push_back(flight.version);  // it has room: of all slots, at most
   state_.open.swap(next);
   state_.further->attached().revive(state_.open->tree);  // of a rollback
   state_.looked = false;

@@ -17,17 +17,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "base/planted.hpp"
 #include "store/state/pinned.hpp"
 
 namespace tensorshelf {
-namespace {
-
 using Clock = std::chrono::steady_clock;
-
-}  // namespace
 
 Commit Sealer::seal(Flight flight) {
   await_turn(flight);

@@ -7,10 +7,8 @@
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <utility>
 #include <vector>
 
-#include "base/copy_hash.hpp"
 #include "base/planted.hpp"
 #include "store/io/chunk_io.hpp"
 
@@ -110,34 +108,40 @@ bool Stager::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::ui
   return all;
 }
 
-// Nothing where the range can be written now. Else a slot comes free when more is given back than
-// this (State::await_given_back): with a version that is published, or held no longer.
-std::optional<std::uint64_t> Stager::must_await(const StoredTensor& tensor, std::uint64_t offset,
-                                                std::uint64_t size, FoundSlot& found) {
-  tensor.check_there();
-  if (tensor.attempt == state_.open->sequence && tensor.whole() &&
-      tensor.leases[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
-    throw_leased(tensor);
+// Where the range can be written. A slot comes free when more is given back than was seen: with a
+// version that is published, or held no longer. Lets go of the lock while it waits: others may read
+// meanwhile.
+FoundSlot Stager::await_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                              std::unique_lock<FairMutex>& lock) {
+  for (FoundSlot found;;) {
+    tensor.check_there();
+    if (tensor.attempt == state_.open->sequence && tensor.whole() &&
+        tensor.leases[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
+      throw_leased(tensor);
+    }
+    if (has_slots(tensor, offset, size, found)) return found;
+    bool quiet = false;  // before another look: what is published meanwhile gives back
+    bool undecided = false;
+    std::uint64_t given_back = 0;
+    {
+      std::lock_guard structure(state_.structure);
+      quiet = state_.in_flight.empty();
+      undecided = state_.undecided();
+      given_back = state_.given_back;
+    }
+    if (has_slots(tensor, offset, size, found)) return found;
+    if (undecided) {
+      state_.throw_unresolved(
+          fmt::format("'{}' has no slot left of its {} (a shelf with a larger in_flight "
+                      "has more)",
+                      tensor.name(), tensor.slot_count()));
+    }
+    if (quiet && !has_slots(tensor, offset, size, found, Naming::kept)) throw_leased(tensor);
+    lock.unlock();
+    state_.await_given_back(given_back);
+    state_.check_writable();
+    lock.lock();
   }
-  if (has_slots(tensor, offset, size, found)) return std::nullopt;
-  bool quiet = false;  // before another look: what is published meanwhile gives back
-  bool undecided = false;
-  std::uint64_t given_back = 0;
-  {
-    std::lock_guard lock(state_.structure);
-    quiet = state_.in_flight.empty();
-    undecided = state_.undecided();
-    given_back = state_.given_back;
-  }
-  if (has_slots(tensor, offset, size, found)) return std::nullopt;
-  if (undecided) {
-    state_.throw_unresolved(
-        fmt::format("'{}' has no slot left of its {} (a shelf with a larger in_flight "
-                    "has more)",
-                    tensor.name(), tensor.slot_count()));
-  }
-  if (quiet && !has_slots(tensor, offset, size, found, Naming::kept)) throw_leased(tensor);
-  return given_back;
 }
 
 bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor, const FoundSlot& found) {
@@ -217,13 +221,7 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
                    UndoLog& log, Handing handing) {
   tensor.check_range(offset, bytes.size());
   std::unique_lock lock(tensor.mutex);
-  FoundSlot found;
-  while (const auto seen = must_await(tensor, offset, bytes.size(), found)) {
-    lock.unlock();  // others may read meanwhile
-    state_.await_given_back(*seen);
-    state_.check_writable();
-    lock.lock();
-  }
+  const FoundSlot found = await_slots(tensor, offset, bytes.size(), lock);
   const Edges edges = merge_edges(tensor, bytes, offset);
   const std::vector<char> unchanged = find_unchanged(tensor, bytes, offset);
   const unsigned threads = threads_for(state_, bytes.size());

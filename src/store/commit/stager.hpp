@@ -29,6 +29,15 @@ struct FoundSlot {
   std::optional<unsigned> slot = {};
 };
 
+// A chunk that an assignment changes in part, with all of its bytes as they will be.
+struct MergedChunk {
+  std::uint64_t chunk = 0;
+  std::span<std::byte> whole = {};
+  std::uint64_t offset = 0;  // of the part, within the chunk
+  std::uint64_t size_bytes = 0;
+  std::optional<unsigned> in_slot = {};  // a slot that has the rest already, verified
+};
+
 using PerMedium = std::array<std::uint64_t, kMaxMedia>;  // bytes, by the number of the medium
 // The place on each in front of which all is to lie (compactor.hpp).
 using Goals = PerMedium;
@@ -65,7 +74,7 @@ class Stager {
   // into the lowest free one, for the open attempt. False where it is not: it lies in front, no
   // free slot lies lower, somebody assigned it, or it is damaged.
   bool carry(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk, const Goals& goals);
-  // heal.cpp; the gate is closed. A whole chunk, into a slot of the attempt's own: `lock` is of the
+  // anew.cpp; the gate is closed. A whole chunk, into a slot of the attempt's own: `lock` is of the
   // tensor's mutex, and let go while it waits.
   void write_anew(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk,
                   std::span<const std::byte> bytes, std::unique_lock<FairMutex>& lock);
@@ -77,7 +86,7 @@ class Stager {
   // What both have room for of the value of one, with all that was assigned, into another that is
   // part of no attempt yet; each chunk is checked on its way. The gate is closed. Returns how much
   // it wrote: zeros need not be.
-  std::uint64_t copy_value(StoredTensor& from, StoredTensor& to);  // reshape.cpp
+  std::uint64_t copy_value(StoredTensor& from, StoredTensor& to);  // copy_value.cpp
 
  private:
   struct Edges;
@@ -85,8 +94,8 @@ class Stager {
 
   // stager.cpp
   Edges merge_edges(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset);
-  std::optional<std::uint64_t> must_await(const StoredTensor& tensor, std::uint64_t offset,
-                                          std::uint64_t size, FoundSlot& found);
+  FoundSlot await_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                        std::unique_lock<FairMutex>& lock);
   bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
                  FoundSlot& found, Naming naming = Naming::all);
   std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk,

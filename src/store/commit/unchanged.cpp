@@ -41,8 +41,7 @@ bool Stager::has(StoredTensor& tensor, std::uint64_t chunk,
   {
     const std::lock_guard lock(tensor.mutex);
     tensor.check_there();
-    const bool written = tensor.attempt == state_.open->sequence && tensor.written.contains(chunk);
-    now = written ? tensor.staged[chunk] : state_.open->base->tree.record(tensor.cell(chunk));
+    now = present_record(tensor, chunk);
   }
   const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
   return format::chunk_kind(now) == ChunkKind::stored &&

@@ -16,15 +16,6 @@
 
 namespace tensorshelf {
 
-// One that an assignment changes in part, with all of its bytes as they will be.
-struct MergedChunk {
-  std::uint64_t chunk = 0;
-  std::span<std::byte> whole = {};
-  std::uint64_t offset = 0;  // of the part, within the chunk
-  std::uint64_t size_bytes = 0;
-  std::optional<unsigned> in_slot = {};  // a slot that has the rest already, verified
-};
-
 // A chunk of a tensor as a version has it, which says in what slot it lies and what its bytes
 // hash to.
 struct RecordedChunk {

@@ -68,7 +68,7 @@ Incarnations read_incarnations(Medium& medium, const format::Seeds& seeds, const
     throw Error(
         Errc::corrupt,
         fmt::format("the incarnation record says {}, and the format counts no further", there.last),
-        "Open with mode \"r\" and export: no shelf comes so far by being opened.");
+        "Open with mode=\"r\" and export: no shelf comes so far by being opened.");
   }
   there.older = there.found[0].value_or(0) <= there.found[1].value_or(0) ? 0 : 1;
   return there;

@@ -36,6 +36,17 @@ void read_bytes(Medium& medium, std::uint64_t at, std::span<std::byte> bytes) {
   }
 }
 
+// Whether they could be read together.
+bool has_read(Medium& medium, std::uint64_t at, std::span<RawPage> pages) {
+  try {
+    read_bytes(medium, at, std::as_writable_bytes(pages));
+    return true;
+  } catch (const Error& error) {
+    if (!is_unreadable(error) || planted(Bug::unreadable_not_bad)) throw;
+    return false;
+  }
+}
+
 }  // namespace
 
 std::optional<RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unread) {
@@ -53,12 +64,7 @@ std::optional<RawPage> read_page(Medium& medium, std::uint64_t at, Unread& unrea
 std::vector<std::optional<RawPage>> read_pages(Medium& medium, std::uint64_t at, std::size_t count,
                                                Unread& unread) {
   std::vector<RawPage> run(count);
-  try {
-    read_bytes(medium, at, std::as_writable_bytes(std::span(run)));
-    return {run.begin(), run.end()};
-  } catch (const Error& error) {
-    if (!is_unreadable(error) || planted(Bug::unreadable_not_bad)) throw;
-  }
+  if (has_read(medium, at, run)) return {run.begin(), run.end()};
   std::vector<std::optional<RawPage>> pages;
   for (std::size_t i = 0; i < count; ++i) {
     pages.push_back(read_page(medium, at + i * kPageBytes, unread));
@@ -67,12 +73,7 @@ std::vector<std::optional<RawPage>> read_pages(Medium& medium, std::uint64_t at,
 }
 
 void read_run(Medium& medium, std::uint64_t at, std::span<RawPage> pages, Unread& unread) {
-  try {
-    medium.read(at, std::as_writable_bytes(pages));
-    return;
-  } catch (const Error& error) {
-    if (!is_unreadable(error)) throw;
-  }
+  if (has_read(medium, at, pages)) return;
   for (std::size_t i = 0; i < pages.size(); ++i) {
     pages[i] = read_page(medium, at + i * kPageBytes, unread).value_or(RawPage{});
   }

@@ -231,8 +231,8 @@ bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan) {
   return moved;
 }
 
-RootScan::Words version_words(Medium& medium, unsigned slot_count) {
-  RootScan::Words words = {};
+PerHome<std::uint64_t> version_words(Medium& medium, unsigned slot_count) {
+  PerHome<std::uint64_t> words = {};
   std::vector<format::RawPage> pages(slot_count);
   Unread unread;
   for (unsigned copy = 0; copy < format::kCopies; ++copy) {

@@ -12,25 +12,24 @@
 #include "format/format.hpp"
 #include "store/io/mark.hpp"
 #include "store/io/page_io.hpp"
+#include "store/manifest/flip.hpp"
 
 namespace tensorshelf {
 
 struct RootScan {
-  using Words = std::array<std::array<std::uint64_t, format::kCopies>, format::kMaxSlots>;
-
   unsigned slot_count = 0;  // K: as many homes there are
-  std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kMaxSlots> roots;
-  Words words = {};
-  std::array<std::array<bool, format::kCopies>, format::kMaxSlots> blank = {};  // but for the word
-  Words times = {};  // that the pages state, be they roots or not
+  PerHome<std::optional<format::Root>> roots;
+  PerHome<std::uint64_t> words = {};
+  PerHome<bool> blank = {};           // but for the word
+  PerHome<std::uint64_t> times = {};  // that the pages state, be they roots or not
   // The copy is damaged, and the root the one that its mirror has there.
-  std::array<std::array<bool, format::kCopies>, format::kMaxSlots> mirrored = {};
+  PerHome<bool> mirrored = {};
   Unread unread;
   Marks marks;
 
   // Attempts that were described and not flipped: whole but for the word, which is the one that
   // lay there before. Such a copy shows that no version was acknowledged there (I2).
-  std::array<std::array<std::optional<format::Root>, format::kCopies>, format::kMaxSlots> described;
+  PerHome<std::optional<format::Root>> described;
 
   // The one that the mark means, where that is the next after `newest`: it may be flipped, or
   // abandoned.
@@ -95,7 +94,7 @@ bool scan_again(Medium& medium, const format::Seeds& seeds, RootScan& scan);
 
 // The version words of all homes: where they are what they were, nothing was flipped. 0 where one
 // cannot be read.
-RootScan::Words version_words(Medium& medium, unsigned slot_count);
+PerHome<std::uint64_t> version_words(Medium& medium, unsigned slot_count);
 
 inline constexpr int kMostLooks = 100;  // at roots that change all the while
 

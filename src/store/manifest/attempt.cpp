@@ -1,17 +1,10 @@
 #include "store/manifest/attempt.hpp"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
-#include <tensorshelf/medium.hpp>
-
-#include "base/planted.hpp"
-
 namespace tensorshelf {
-
-using format::kCopies;
-using format::PageRef;
-using format::Root;
 
 Attempt::Attempt(std::shared_ptr<const Version> over, std::uint64_t sequence_number)
     : sequence(sequence_number),
@@ -36,142 +29,9 @@ Names& Attempt::change_names() {
   return *own_names;
 }
 
-std::uint64_t Homes::next_sequence(const Root& over, std::uint64_t incarnation,
-                                   std::uint64_t after) const {
-  const std::uint64_t version = format::word_version(over.word) + 1;
-  const auto& old = words[format::home_of(version, format::slot_count(over))];
-  for (std::uint64_t sequence = after + 1;; ++sequence) {
-    const std::uint64_t tag =
-        format::word_tag(format::attempt_word(version, incarnation, sequence));
-    const bool there = std::any_of(old.begin(), old.end(), [tag](std::uint64_t word) {
-      return format::word_tag(word) == tag;
-    });
-    const bool any = planted(Bug::tag_of_old_word) || planted(Bug::tag_by_incarnation);
-    if (!there || any) return sequence;
-  }
-}
-
-namespace {
-
-class Writer {
- public:
-  explicit Writer(const Press& press) : press_(press) {}
-
-  // To fresh places: what other versions name stays as it is (I3). Each copy goes out in rising
-  // order, so that a block medium joins them.
-  void pages(const Tree& tree, unsigned level) {
-    std::vector<Tree::Changed> changed = tree.changed(level);
-    for (const Tree::Changed& page : changed) place(*page.node);
-    std::vector<format::Page> directories;
-    for (const Tree::Changed& page : changed) {
-      if (level > 0) directories.push_back(Tree::directory_image(page, level));
-    }
-    std::vector<std::size_t> order(changed.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    for (unsigned copy = 0; copy < kCopies; ++copy) {
-      std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        return changed[a].node->ref.at[copy] < changed[b].node->ref.at[copy];
-      });
-      for (const std::size_t i : order) {
-        PageRef& ref = changed[i].node->ref;
-        const auto& image = level > 0 ? directories[i] : changed[i].node->image;
-        ref.checksum = write(ref.at[copy], image, press_.seeds.page(ref.at[0]));
-      }
-    }
-  }
-
-  void root_copies(Root root) {
-    const unsigned home = format::home_of(root);
-    for (unsigned copy = 0; copy < kCopies; ++copy) {
-      format::seal_root(root, press_.seeds, copy);
-      format::Page page = format::as_page(root);
-      if (!planted(Bug::word_with_body)) {
-        format::set_root_word(page, press_.homes.words[home][copy]);
-      }
-      write(format::root_at(home, copy), page, 0);
-    }
-  }
-
-  std::uint64_t last_ticket() const { return last_ticket_; }
-  std::uint64_t bytes() const { return bytes_; }
-
- private:
-  void place(PageNode& node) {
-    if (planted(Bug::page_in_place) && node.over != nullptr) {
-      node.heap = std::exchange(node.over->heap, nullptr);
-      node.ref = node.over->ref;
-      return;
-    }
-    if (planted(Bug::page_reused_early) && node.over != nullptr && node.over->heap) {
-      for (const std::uint64_t at : node.over->ref.at) press_.heap->release_page(at);
-      node.over->heap = nullptr;
-    }
-    node.heap = press_.heap;  // first: what is taken is given back, also where this throws
-    for (unsigned copy = 0; copy < kCopies; ++copy)
-      node.ref.at[copy] = press_.heap->take_page(copy);
-  }
-
-  std::uint64_t write(std::uint64_t at, const format::Page& page, std::uint64_t seed) {
-    const Ticket ticket = press_.medium.write(at, page.bytes(), seed);
-    last_ticket_ = std::max(last_ticket_, ticket.sequence);
-    bytes_ += kPageBytes;
-    return ticket.checksum;
-  }
-
-  const Press& press_;
-  std::uint64_t last_ticket_ = 0;
-  std::uint64_t bytes_ = 0;
-};
-
-}  // namespace
-
-std::uint64_t describe(Version& version, const Press& press, std::uint64_t& metadata_bytes) {
-  Writer writer(press);
-  for (unsigned level = 0; level <= version.tree.levels(); ++level) {
-    writer.pages(version.tree, level);
-  }
-  version.tree.fill_root(version.root);
-  writer.root_copies(version.root);
-  metadata_bytes = writer.bytes();
-  return writer.last_ticket();
-}
-
-void flip(const Version& version, const Press& press) {
-  const unsigned home = format::home_of(version.root);
-  for (unsigned copy = 0; copy < (planted(Bug::one_copy_flipped) ? 1 : kCopies); ++copy) {
-    press.medium.store_word(format::root_at(home, copy), version.root.word);  // COMMIT POINT
-  }
-}
-
-const std::string* name_in(const Names& names, const StoredTensor& tensor) {
-  return tensor.names.find_if([&](const std::string& name) {
-    const auto there = names.find(name);
-    return there != names.end() && there->second.tensor.get() == &tensor;
-  });
-}
-
-const Named* named_in(const Names& names, const StoredTensor& tensor) {
-  const std::string* const called = name_in(names, tensor);
-  return called == nullptr ? nullptr : &names.find(*called)->second;
-}
-
 bool has(const Version& version, const StoredTensor& tensor) {
   if (name_in(*version.names, tensor) == nullptr) return false;
   return format::chunk_kind(version.tree.record(tensor.cell(0))) != format::ChunkKind::none;
-}
-
-void update_handles(const Names& before, const Names& now) {
-  for (const auto& [name, named] : before) {
-    if (name_in(now, *named.tensor) != nullptr) continue;
-    std::lock_guard lock(named.tensor->mutex);
-    named.tensor->erased = true;
-  }
-  for (const auto& [name, named] : now) {
-    std::lock_guard lock(named.tensor->mutex);
-    named.tensor->erased = false;
-    named.tensor->lie_at(named.holding);
-    if (!planted(Bug::renamed_name_kept)) named.tensor->names.set(name);
-  }
 }
 
 void take_names(const Version& loaded) noexcept {

@@ -10,7 +10,6 @@
 // sequence), which is never used again (I5).
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -18,14 +17,12 @@
 #include <vector>
 
 #include "format/format.hpp"
+#include "store/manifest/named.hpp"
 #include "store/manifest/tensor.hpp"
 #include "store/manifest/tree.hpp"
 #include "store/places/claims.hpp"
-#include "store/places/holding.hpp"
 
 namespace tensorshelf {
-
-class Medium;
 
 // What a root says and what it names, in memory. Read by any number of threads.
 struct Version {
@@ -72,17 +69,10 @@ struct Attempt {
   std::atomic<std::uint64_t> staged_bytes = 0;
 };
 
-// What the tensor is called there, or null where it is not: by its names, for where it is gone, its
-// cells may be another's by now. What is asked for State::structure is held, or the version.
-const std::string* name_in(const Names& names, const StoredTensor& tensor);
-const Named* named_in(const Names& names, const StoredTensor& tensor);  // or what it is there
 // Whether the version has the tensor, and a value of it.
 bool has(const Version& version, const StoredTensor& tensor);
 
-// Handles follow their tensors: those that are named now are there, under their names of now and
-// where they lie now, those that were named before alone are erased. Takes each tensor's mutex.
-void update_handles(const Names& before, const Names& now);
-// Those of a version that was loaded, where some of its tensors had others.
+// Handles of a version that was loaded have its names, where some of its tensors had others.
 void take_names(const Version& loaded) noexcept;
 // Where the tensors of these lie, as the newest that has each says; they are in rising order. Takes
 // each tensor's mutex.
@@ -95,30 +85,5 @@ struct Flight {
   std::uint64_t last_ticket = 0;  // of what was staged
   MediumSet media = {};           // to which it wrote
 };
-
-// Where roots lie, and under which words: what writing one needs to know.
-struct Homes {
-  using Words = std::array<std::array<std::uint64_t, format::kCopies>, format::kMaxSlots>;
-  Words words = {};  // that lie in the homes now: a root is described under the old one
-
-  // The first sequence above `after` for an attempt over that root whose tag is in neither copy of
-  // its home: under a word with its own tag it would pass for one that was flipped.
-  std::uint64_t next_sequence(const format::Root& over, std::uint64_t incarnation,
-                              std::uint64_t after) const;
-};
-
-struct Press {  // what a version is written with
-  Medium& medium;
-  const format::Seeds& seeds;
-  std::shared_ptr<Heap> heap;
-  Homes& homes;
-};
-
-// Writes the changed pages of the manifest to fresh places, and both copies of the root under the
-// old word. Returns the last ticket; metadata_bytes receives what it wrote.
-std::uint64_t describe(Version& version, const Press& press, std::uint64_t& metadata_bytes);
-
-// Stores the word in both copies of the home: from here on the version is there.
-void flip(const Version& version, const Press& press);
 
 }  // namespace tensorshelf

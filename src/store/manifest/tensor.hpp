@@ -1,7 +1,7 @@
 // One tensor in memory: where its slots lie, and what was staged since the last freeze. What its
 // versions are, their trees say.
-// Everything below `mutex` is guarded by it, whose holder has passed the gate where it changes
-// something.
+// Everything below `mutex` is guarded by it, and layout.slot_at too; whoever changes some of that
+// has passed the gate besides. Only leases are lowered by any thread.
 #pragma once
 
 #include <algorithm>

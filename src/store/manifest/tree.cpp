@@ -8,8 +8,8 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/check.hpp"
+#include "base/make_capacity.hpp"
 #include "base/planted.hpp"
-#include "store/places/capacity.hpp"
 
 namespace tensorshelf {
 

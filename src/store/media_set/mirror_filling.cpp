@@ -36,11 +36,12 @@ class Filling {
       : media_(media), seeds_(seeds), of_(of), index_(index), all_(all) {}
 
   bool same_head() {
-    std::array<std::byte, kPageBytes> there;
-    std::array<std::byte, kPageBytes> mirrored;
+    format::RawPage there;
+    format::RawPage mirrored;
     for (std::uint64_t at = 0; at < head_bytes(of_); at += kPageBytes) {
-      const bool read = reads(place_on(of_, at), there) && reads(on_mirror(index_, at), mirrored);
-      if (!read || there != mirrored) return false;
+      const bool read =
+          reads(place_on(of_, at), there.bytes) && reads(on_mirror(index_, at), mirrored.bytes);
+      if (!read || there.bytes != mirrored.bytes) return false;
     }
     return true;
   }
@@ -84,11 +85,11 @@ class Filling {
   }
 
   void take_head_page(std::uint64_t at) {
-    std::array<std::byte, kPageBytes> bytes;
-    std::array<std::byte, kPageBytes> there;
-    if (!reads(place_on(of_, at), bytes)) return;
-    if (all_ || !reads(on_mirror(index_, at), there) || there != bytes) {
-      copy_to_mirror(on_mirror(index_, at), bytes);
+    format::RawPage page;
+    format::RawPage there;
+    if (!reads(place_on(of_, at), page.bytes)) return;
+    if (all_ || !reads(on_mirror(index_, at), there.bytes) || there.bytes != page.bytes) {
+      copy_to_mirror(on_mirror(index_, at), page.bytes);
     }
   }
 

@@ -1,7 +1,6 @@
-// Whether what a mirror of the first medium alone has may go, for who may write.
+// Fills mirrors; and says of each of the first medium whether a version that it alone has may be
+// written over.
 #include <fmt/format.h>
-
-#include <algorithm>
 
 #include "base/planted.hpp"
 #include "store/io/medium_headers.hpp"

@@ -136,7 +136,7 @@ namespace {
 struct Look {
   std::optional<Root> mirrored;
   std::vector<Stamped> stamps;
-  RootScan::Words words = {};
+  PerHome<std::uint64_t> words = {};
 
   // As one before, so that nobody wrote between the two.
   bool is_as(const Look& other) const {

@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,8 +20,6 @@
 #include "store/places/heap.hpp"
 
 namespace tensorshelf {
-
-struct StoredTensor;
 
 class Holding {
  public:
@@ -91,24 +88,5 @@ class Holding {
   std::shared_ptr<Heap> heap_;  // where it shares nothing
   std::unique_ptr<Shared> shared_;
 };
-
-// A tensor of one version.
-struct Named {
-  std::shared_ptr<StoredTensor> tensor;
-  std::shared_ptr<Holding> holding;
-  std::uint32_t records_leaf = 0;  // the leaf of the version's manifest that holds its record
-};
-// One that is part of no attempt yet: nobody finds it, and no commit has it.
-// anew: no tensor has its name; in_place: one has, whose place it takes.
-enum class Made { anew, in_place };
-
-struct NewTensor {
-  Named named;
-  Made made = Made::anew;
-  std::uint64_t staged_bytes = 0;
-};
-
-// By their names in that version, which lie in the tensors themselves (tensor_names.hpp).
-using Names = std::map<std::string_view, Named>;
 
 }  // namespace tensorshelf

@@ -131,9 +131,9 @@ bool Follower::refresh() {
                 "What is shown stays. Open it again: that falls back to what is whole, and says "
                 "so.");
   }
-  const Homes::Words began = planted(Bug::refresh_remembers_late)
-                                 ? version_words(*state_.medium, state_.opened.slot_count)
-                                 : found.homes.words;
+  const PerHome<std::uint64_t> began = planted(Bug::refresh_remembers_late)
+                                           ? version_words(*state_.medium, state_.opened.slot_count)
+                                           : found.homes.words;
   if (planted(Bug::refresh_without_pages)) found.versions.back()->tree = before.back()->tree;
   const bool newer = !same_attempt(*found.versions.back(), *before.back());
   if (newer) show(found.versions);  // which may throw: then it is still to be found
@@ -154,7 +154,7 @@ bool Follower::wait_for(std::optional<std::uint64_t> version, std::optional<Seco
     throw Error(Errc::unsupported,
                 fmt::format("{} is open for writing: it waits for nobody's versions but its own",
                             state_.path),
-                "Wait with a shelf that is open with mode \"r\".");
+                "Wait with a shelf that is open with mode=\"r\".");
   }
   const bool ends = timeout && timeout->count() < kForEver;
   const auto deadline = ends ? Clock::now() + std::chrono::duration_cast<Clock::duration>(*timeout)

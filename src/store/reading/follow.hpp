@@ -41,8 +41,8 @@ class Follower {
   void show(const Versions& found);
 
   State& state_;
-  std::mutex mutex_;   // who looks; taken before any lock of State
-  Homes::Words seen_;  // under which the last look began
+  std::mutex mutex_;             // who looks; taken before any lock of State
+  PerHome<std::uint64_t> seen_;  // under which the last look began
 };
 
 }  // namespace tensorshelf

@@ -20,10 +20,10 @@ struct Reader::LeasedSlot {
   std::shared_ptr<Holding> holding;
   unsigned slot;
 
-  LeasedSlot(std::shared_ptr<GuardedMedium> m, std::shared_ptr<StoredTensor> t,
-             std::shared_ptr<Holding> h, unsigned s)
-      : medium(std::move(m)), tensor(std::move(t)), slot(s) {
-    if (!planted(Bug::leased_slot_reused)) holding = std::move(h);
+  LeasedSlot(std::shared_ptr<GuardedMedium> on, std::shared_ptr<StoredTensor> of,
+             std::shared_ptr<Holding> lying, unsigned leased)
+      : medium(std::move(on)), tensor(std::move(of)), slot(leased) {
+    if (!planted(Bug::leased_slot_reused)) holding = std::move(lying);
     ++tensor->leases[slot];
   }
   ~LeasedSlot() { --tensor->leases[slot]; }
@@ -36,7 +36,8 @@ struct Reader::FirmPin {
   std::shared_ptr<GuardedMedium> medium;
   std::uint64_t version;
 
-  FirmPin(std::shared_ptr<GuardedMedium> m, std::uint64_t v) : medium(std::move(m)), version(v) {
+  FirmPin(std::shared_ptr<GuardedMedium> on, std::uint64_t pinned)
+      : medium(std::move(on)), version(pinned) {
     medium->pins()->take(version);
   }
   ~FirmPin() {

@@ -10,6 +10,7 @@
 
 #include "base/planted.hpp"
 #include "base/size_text.hpp"
+#include "store/recovery/find_damage.hpp"
 #include "store/recovery/load_root.hpp"
 #include "store/recovery/neighbours.hpp"
 

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include <tensorshelf/error.hpp>
 
-#include "base/planted.hpp"
-#include "store/io/chunk_io.hpp"
 #include "store/media_set/further_media.hpp"
 #include "store/places/claims.hpp"
 
@@ -21,8 +18,8 @@ using format::ChunkRecord;
 using format::PageRef;
 using format::Root;
 
-[[noreturn]] void throw_impossible(const std::string& name) {
-  throw Error(Errc::corrupt, fmt::format("the record of tensor '{}' is impossible", name),
+[[noreturn]] void throw_impossible(const std::string& name, const char* why) {
+  throw Error(Errc::corrupt, fmt::format("the record of tensor '{}' is impossible: {}", name, why),
               "Restore the file from a copy.");
 }
 
@@ -43,7 +40,7 @@ void check_records(const Version& version, const StoredTensor& tensor, const std
     const ChunkRecord record = version.tree.record(tensor.cell(i));
     const bool in_place = !tensor.whole() || format::chunk_slot(record) == slot;
     if (!is_sane(record, tensor, version.root) || !in_place) {
-      throw_impossible(name);
+      throw_impossible(name, "what it says of a chunk cannot be");
     }
   }
 }
@@ -65,7 +62,9 @@ struct Called {
 Called called(format::TensorLayout& layout, std::uint32_t leaf, const KnownTensors& known) {
   if (const auto there = known.find(layout.tensor_id); there != known.end()) {
     StoredTensor& tensor = *there->second.tensor;
-    if (!same(tensor.layout, layout)) throw_impossible(layout.name);
+    if (!same(tensor.layout, layout)) {
+      throw_impossible(layout.name, "another version has it otherwise");
+    }
     std::shared_ptr<Holding> holding = there->second.holding;
     const std::span<const std::uint64_t> slot_at(layout.slot_at.begin(), layout.slot_at.end());
     const bool moved = !holding->lies_at(slot_at);
@@ -85,13 +84,15 @@ void check_ids(const std::vector<format::TensorLayout>& layouts, const Root& roo
   std::vector<std::pair<std::uint64_t, const format::TensorLayout*>> ids;
   ids.reserve(layouts.size());
   for (const auto& layout : layouts) {
-    if (layout.tensor_id >= root.next_tensor_id) throw_impossible(layout.name);
+    if (layout.tensor_id >= root.next_tensor_id) {
+      throw_impossible(layout.name, "its id was never given out");
+    }
     ids.emplace_back(layout.tensor_id, &layout);
   }
   if (!std::is_sorted(ids.begin(), ids.end())) std::sort(ids.begin(), ids.end());
   const auto twice = std::adjacent_find(
       ids.begin(), ids.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
-  if (twice != ids.end()) throw_impossible(twice[1].second->name);
+  if (twice != ids.end()) throw_impossible(twice[1].second->name, "another tensor has its id");
 }
 
 void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
@@ -111,7 +112,9 @@ void add_tensors(Version& version, std::vector<format::TensorLayout> layouts,
     version.loaded.push_back({tensor.tensor.get(), tensor.holding.get()});
     version.renames |= &name != &tensor.tensor->name();
     const auto there = names->emplace_hint(behind, name, std::move(tensor));
-    if (names->size() != version.loaded.size()) throw_impossible(std::string(there->first));
+    if (names->size() != version.loaded.size()) {
+      throw_impossible(std::string(there->first), "two tensors have its name");
+    }
     behind = std::next(there);
   }
   // A record that no tensor owns would become the value of whatever tensor gets its cell.
@@ -228,7 +231,7 @@ void check_places(const Version& older, const Version& newer) {
       if (format::chunk_kind(record) != ChunkKind::stored) continue;
       const unsigned index = tensor.place_index(format::chunk_slot(record), chunk);
       if (named.holding->slot_at()[index] != later->holding->slot_at()[index]) {
-        throw_impossible(std::string(name));
+        throw_impossible(std::string(name), "a newer version has a slot in use elsewhere");
       }
     }
   }
@@ -250,43 +253,6 @@ Claims ClaimList::add(const std::shared_ptr<const Version>& version) {
   return claims_of(*version, [&](const void* thing) {
     return !std::binary_search(seen_.begin(), seen_.end(), thing);
   });
-}
-
-std::optional<DamagedChunk> find_damage(GuardedMedium& medium, const format::Seeds& seeds,
-                                        const Version& version, const Progress& progress,
-                                        const Version* over) {
-  std::uint64_t done = 0;
-  for (const auto& [name, named] : *version.names) {
-    StoredTensor& tensor = *named.tensor;
-    const auto before = over == nullptr ? version.names->end() : over->names->find(name);
-    const bool shared =
-        over != nullptr && before != over->names->end() && before->second.tensor == named.tensor;
-    for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
-      const ChunkRecord record = version.tree.record(tensor.cell(chunk));
-      if (shared && over->tree.record(tensor.cell(chunk)) == record) continue;
-      std::lock_guard lock(tensor.mutex);  // others may read it by now
-      int os_error = 0;
-      const Holding* const lies =
-          planted(Bug::damage_looked_for_elsewhere) ? nullptr : named.holding.get();
-      const RecordedChunk recorded{tensor, record, chunk, lies};
-      const bool intact = chunk_intact(medium, seeds, recorded, &os_error);
-      const bool mirrored = !planted(Bug::damaged_though_mirrored) && !intact &&
-                            read_mirror(medium, seeds, recorded, chunk_scratch());
-      if (!intact && !mirrored) {
-        return DamagedChunk{
-            fmt::format("chunk {} of '{}' v{} slot {} {}", chunk, name,
-                        format::chunk_version(record), slot_name(format::chunk_slot(record)),
-                        os_error == 0 ? "fails its checksum" : "cannot be read"),
-            os_error};
-      }
-      if (intact && recorded.is_stored()) {
-        tensor.set_verified(format::chunk_slot(record), chunk);
-      }
-      done += tensor.chunk_bytes(chunk);
-      if (progress) progress(done, version.tensor_bytes);
-    }
-  }
-  return std::nullopt;
 }
 
 }  // namespace tensorshelf

@@ -53,17 +53,4 @@ class ClaimList {
   std::vector<const void*> seen_;  // sorted; of those before the last
 };
 
-// The first damaged chunk of a version, in words; with an errno where it could not be read, which
-// may pass.
-struct DamagedChunk {
-  std::string text;
-  int os_error = 0;
-};
-
-// Reads every chunk that the version names, but for those that `over` names as well. What a mirror
-// has is read from there, and is no damage. Takes each tensor's lock, chunk by chunk.
-std::optional<DamagedChunk> find_damage(GuardedMedium& medium, const format::Seeds& seeds,
-                                        const Version& version, const Progress& progress,
-                                        const Version* over = nullptr);
-
 }  // namespace tensorshelf

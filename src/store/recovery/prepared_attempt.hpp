@@ -8,6 +8,7 @@
 #include <tensorshelf/report.hpp>
 
 #include "store/manifest/attempt.hpp"
+#include "store/recovery/find_damage.hpp"
 #include "store/recovery/load_root.hpp"
 
 namespace tensorshelf {

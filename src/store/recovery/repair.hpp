@@ -2,19 +2,21 @@
 // but what is already there (I6). For what can be read may lie in a cache that the power takes, so
 // what recovery accepts it makes durable itself (I12):
 //
-//   words      of both copies of the root are stored again at every open
-//              and those over an attempt at the next version that was found unflipped: others may
-//              be read there later, where a flush failed, and its slots are written over by then
-//   the newer  copy of the incarnation too, before the older one is written; a barrier of its own,
-//              which is spared where the last opener committed, for then it is durable
-//   superblock stored over itself while the shelf is at version 0
-//   the mark   of a prepared attempt too, where there ever was one (mark.hpp)
-//   a wiped    home is wiped again: a repair may have ended at its last flush
-//   a waiting  home, which no retained version has, is whole in both copies, or wiped where it is
-//              not: what shows that none was lost there must not hang on one page. An attempt that
-//              is left there is wiped too, unless it is prepared: another read may show another
-//   the rest   was behind a barrier before any word named it (I1). A copy that an interrupted
-//              recovery repaired may be lost again, but not its twin; it is then found bad again.
+//   words        stored again, of both copies of the root, at every open; and those over an attempt
+//                at the next version that was found unflipped: others may be read there later,
+//                where a flush failed, and its slots are written over by then
+//   incarnation  the newer copy stored over itself before the older one is written, behind a
+//   barrier
+//                of its own; spared where the last opener committed, for then it is durable
+//   superblock   stored over itself while the shelf is at version 0
+//   mark         stored over itself where there ever was a prepared attempt (mark.hpp)
+//   wiped home   wiped again: a repair may have ended at its last flush
+//   spare home   which no retained version has: whole in both copies, or else wiped, for what shows
+//                that no version was lost there must not hang on one page. An attempt that is left
+//                there is wiped too, unless it is prepared: another read may show another
+//   all else     nothing: it was behind a barrier before any word named it (I1). A copy that an
+//                interrupted recovery repaired may be lost again, but not its twin; it is found bad
+//                again then
 #pragma once
 
 #include <cstdint>

@@ -10,6 +10,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/planted.hpp"
+#include "store/commit/assignment.hpp"
 #include "store/commit/turn.hpp"
 #include "store/io/chunk_io.hpp"
 #include "store/media_set/further_media.hpp"

@@ -109,4 +109,13 @@ bool is_on(const format::TensorLayout& layout, const Where& where) {
   return layout.media() == media && layout.placement == where.placement;
 }
 
+format::TensorLayout unplaced(const StoredTensor& tensor) {
+  format::TensorLayout layout;
+  layout.name = tensor.name();
+  layout.dtype = tensor.layout.dtype;
+  layout.shape = tensor.layout.shape;
+  layout.size_bytes = tensor.layout.size_bytes;
+  return layout;
+}
+
 }  // namespace tensorshelf

@@ -26,4 +26,7 @@ bool is_on(const format::TensorLayout& layout, const Where& where);
 // Errc::bad_argument where that is none of those beside the first on which anything may be placed.
 void check_medium(const State& state, unsigned number);
 
+// What a tensor is, wherever it lies.
+format::TensorLayout unplaced(const StoredTensor& tensor);
+
 }  // namespace tensorshelf

@@ -1,29 +1,18 @@
 // What there is, otherwise: another name, another length, room ahead.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/planted.hpp"
+#include "store/commit/assignment.hpp"
 #include "store/commit/stager.hpp"
 #include "store/room/tensor_checks.hpp"
 #include "store/room/tensors.hpp"
 
 namespace tensorshelf {
 namespace {
-
-// What it is, wherever it lies.
-format::TensorLayout unplaced(const StoredTensor& tensor) {
-  format::TensorLayout layout;
-  layout.name = tensor.name();
-  layout.dtype = tensor.layout.dtype;
-  layout.shape = tensor.layout.shape;
-  layout.size_bytes = tensor.layout.size_bytes;
-  return layout;
-}
 
 format::TensorLayout resized(const StoredTensor& tensor, std::int64_t rows) {
   format::TensorLayout layout = unplaced(tensor);
@@ -37,13 +26,6 @@ format::TensorLayout resized(const StoredTensor& tensor, std::int64_t rows) {
   layout.size_bytes = *size;
   return layout;
 }
-
-// Of what is thrown away whole.
-struct NoUndo final : UndoLog {
-  void begin(std::span<const std::byte>, std::uint64_t, const FoundSlot&) override {}
-  void touch(std::uint64_t) override {}
-  void keep(std::uint64_t) override {}
-};
 
 }  // namespace
 
@@ -86,10 +68,7 @@ std::shared_ptr<StoredTensor> Tensors::resize(std::string_view name, std::int64_
   state_.check_writable();
   refuse_inside(state_, "resize() was called");
   const auto closed = close_for_growth();
-  state_.check_writable();
-  if (!state_.names_now().contains(name)) throw_no_tensor(name, "resize");
-  check_may_add(name, Made::in_place);
-  const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
+  const std::shared_ptr<StoredTensor> old = replaceable(name, "resize");
   auto layout = resized(*old, rows);
   if (layout.shape == old->layout.shape) return old;
   // One without bytes lies nowhere.
@@ -107,82 +86,6 @@ std::shared_ptr<StoredTensor> Tensors::remake(StoredTensor& old, format::TensorL
   made.staged_bytes = stager_.copy_value(old, *made.named.tensor);
   add_behind_gate(made);
   return made.named.tensor;
-}
-
-std::shared_ptr<StoredTensor> Tensors::move(std::string_view name,
-                                            std::span<const unsigned> media) {
-  state_.check_writable();
-  refuse_inside(state_, "move() was called");
-  std::uint64_t size = 0;
-  {
-    const auto lock = state_.lock_usable();
-    const auto there = state_.names_now().find(name);
-    if (there != state_.names_now().end()) size = there->second.tensor->layout.size_bytes;
-  }
-  const Where where = choose_where(state_, name, size, media);
-  const auto closed = close_for_growth();
-  state_.check_writable();
-  if (!state_.names_now().contains(name)) throw_no_tensor(name, "move");
-  check_may_add(name, Made::in_place);
-  const std::shared_ptr<StoredTensor> old = state_.names_now().find(name)->second.tensor;
-  if (is_on(old->layout, where)) return old;
-  return remake(*old, unplaced(*old), where);
-}
-
-// Where nothing more is placed, everything moves to where it would be made now.
-void Tensors::remove_medium(unsigned number) {
-  state_.check_writable();
-  refuse_inside(state_, "remove_medium() was called");
-  check_medium(state_, number);
-  state_.further->attached().retire(number);
-  try {
-    while (!taken_out(number)) {
-      while (const auto name = one_on(number)) move(*name, {});
-    }
-  } catch (...) {
-    state_.further->attached().retire(number, false);
-    throw;
-  }
-}
-
-// False where somebody placed a tensor there who had chosen to before.
-bool Tensors::taken_out(unsigned medium) {
-  const auto closed = close_for_growth();
-  state_.check_writable();
-  state_.check_not_abandoned();
-  state_.look_for_rival();
-  if (one_on(medium)) return false;
-  auto named = state_.open->tree.media();
-  std::erase_if(named, [&](const auto& one) { return one.index == medium; });
-  if (state_.open->tree.has_media_page()) {
-    state_.open->tree.set_media(named, state_.further->path_hash());
-  }
-  state_.open->names_changed = true;
-  return true;
-}
-
-std::optional<std::string> Tensors::one_on(unsigned number) const {
-  const auto lock = state_.lock_usable();
-  for (const auto& [name, named] : state_.names_now()) {
-    if (named.tensor->media.has(number)) return std::string(name);
-  }
-  return std::nullopt;
-}
-
-std::uint64_t Stager::copy_value(StoredTensor& from, StoredTensor& to) {
-  const std::uint64_t end = std::min(from.layout.size_bytes, to.layout.size_bytes);
-  const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
-  const auto which = planted(Bug::resized_without_staged) ? Of::committed() : Of::staged();
-  std::uint64_t written = 0;
-  NoUndo none;
-  for (std::uint64_t at = 0; at < end;) {
-    const auto [size, bytes] = reader_.piece(from, which, at, room->bytes);
-    const std::uint64_t kept = std::min<std::uint64_t>(bytes.size(), end - at);
-    if (kept > 0) write(to, bytes.first(kept), at, none);
-    written += kept;
-    at += size;
-  }
-  return written;
 }
 
 void Tensors::reserve(std::uint64_t size_bytes) {

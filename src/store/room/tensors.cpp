@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/make_capacity.hpp"
 #include "base/planted.hpp"
-#include "store/places/capacity.hpp"
+#include "store/commit/assignment.hpp"
 #include "store/room/tensor_checks.hpp"
 #include "store/state/pinned.hpp"
 
@@ -81,6 +82,15 @@ void Tensors::check_may_add(std::string_view name, Made made) {
   if (made == Made::anew && there) throw_name_taken(name);
   if (made == Made::in_place && !there) throw_no_tensor(name, "replace");
   if (state_.next_tensor_id >= format::kMaxCounter) throw_no_ids_left(name, state_.next_tensor_id);
+}
+
+// The one whose place another takes. `to` says what it is wanted for.
+std::shared_ptr<StoredTensor> Tensors::replaceable(std::string_view name, const char* to) {
+  state_.check_writable();
+  const auto there = state_.names_now().find(name);
+  if (there == state_.names_now().end()) throw_no_tensor(name, to);
+  check_may_add(name, Made::in_place);
+  return there->second.tensor;
 }
 
 // The medium may grow, which excludes every write.

@@ -1,5 +1,5 @@
-// What tensors there are: made, replaced, erased, in the open attempt. The medium may grow for
-// them.
+// What tensors there are, in the open attempt: made, replaced, erased, renamed, resized, moved to
+// other media. The media may grow for them.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,7 @@ class Tensors {
   std::optional<ClosedGate> close_for_growth();
   // The gate is closed for all of these.
   void check_may_add(std::string_view name, Made made);
+  std::shared_ptr<StoredTensor> replaceable(std::string_view name, const char* to);
   NewTensor place(format::TensorLayout layout, Made made, const Where& where);
   std::shared_ptr<StoredTensor> remake(StoredTensor& old, format::TensorLayout layout,
                                        const Where& where);

@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <ctime>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -12,7 +11,7 @@
 
 #include "base/planted.hpp"
 #include "media/pins.hpp"
-#include "store/threads/unknown_pins.hpp"
+#include "store/state/unknown_pins.hpp"
 
 namespace tensorshelf {
 namespace {

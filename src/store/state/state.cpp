@@ -9,7 +9,7 @@
 #include "base/planted.hpp"
 #include "store/places/split.hpp"
 #include "store/recovery/load_root.hpp"
-#include "store/threads/unknown_pins.hpp"
+#include "store/state/unknown_pins.hpp"
 
 namespace tensorshelf {
 
@@ -36,11 +36,11 @@ State::State(const ShelfMedia& on, const OpenOptions& options, std::string named
       keep(split_of(opened.versions.back()->root, options).keep),
       in_flight_limit(split_of(opened.versions.back()->root, options).in_flight),
       patience(options.while_waiting),
+      homes(opened.homes),
       published(std::make_unique<std::condition_variable_any>()),
       retained(std::move(opened.versions)),
       version(opened.version),
-      in_doubt(opened.report.degraded),
-      homes(opened.homes) {
+      in_doubt(opened.report.degraded) {
   take_names(*retained.back());
   if (writable) {
     take_over();
@@ -133,7 +133,7 @@ void State::check_may_write() {
   if (!writable) {
     throw Error(Errc::read_only,
                 opened.writes_allowed
-                    ? fmt::format("{} is open with mode \"r\"", path)
+                    ? fmt::format("{} is open with mode=\"r\"", path)
                     : fmt::format("{} has features that this release can only read", path),
                 opened.writes_allowed ? "Open it with mode \"r+\" or \"a\"."
                                       : "Use the tensorshelf release that wrote it.");

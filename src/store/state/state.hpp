@@ -1,7 +1,7 @@
 // What the parts of an open store share: the medium and what recovery found on it, the versions and
-// attempts that there are, and who waits for whom. It does nothing by itself; what happens in which
-// order the parts say (stager.hpp, reader.hpp, tensors.hpp, freezer.hpp, sealer.hpp, decisions.hpp,
-// compactor.hpp, follow.hpp).
+// attempts that there are, and who waits for whom. Making it recovers what is there; what happens
+// from then on, and in which order, the parts say (stager.hpp, reader.hpp, tensors.hpp,
+// freezer.hpp, sealer.hpp, decisions.hpp, compactor.hpp, follow.hpp).
 //
 // What is free, follows from what is named: a slot that no retained version, no attempt in flight
 // and no lease names is free, and so is a place on the heap that nothing owns (I3).
@@ -21,7 +21,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +29,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -38,6 +36,7 @@
 #include <tensorshelf/options.hpp>
 
 #include "media/media.hpp"
+#include "store/manifest/flip.hpp"
 #include "store/manifest/records.hpp"
 #include "store/recovery/recover.hpp"
 #include "store/state/asked.hpp"
@@ -106,6 +105,7 @@ struct State {
     published->notify_all();
   }
 
+  // ---- as it was opened
   std::shared_ptr<GuardedMedium> medium;  // all; given up by close(), leases keep it alive
   const std::shared_ptr<FurtherMedia> further;
   const std::string path;
@@ -117,6 +117,8 @@ struct State {
   const bool writable;
   unsigned keep;  // both change with structure held, by the commit of what opening found
   unsigned in_flight_limit;
+
+  // ---- who waits for whom
   const Patience patience;  // of all waits but those that must come to their end
   std::unique_ptr<WaitQueue> room = std::make_unique<WaitQueue>();
   QueueLock turns;
@@ -125,10 +127,14 @@ struct State {
   std::shared_ptr<Attempt> spare;  // for one that is dropped, which must need no memory
   std::unique_ptr<CommitGate> gate = std::make_unique<CommitGate>();
   UseCount uses;
+
+  // ---- behind the closed gate, or with a lock of its own
   std::shared_ptr<Heap> heap;  // none where nothing may be written
   std::uint64_t next_tensor_id = 1;
   std::mutex dirty_mutex;  // of the open attempt's list
+  Homes homes;             // whose turn it is to be sealed writes there
 
+  // ---- with structure held
   mutable FairMutex structure;
   std::unique_ptr<std::condition_variable_any> published;  // or failed: fewer are in flight
   std::shared_ptr<Attempt> open;                           // none where nothing may be written
@@ -145,13 +151,13 @@ struct State {
   std::uint64_t given_back = 0;             // how often something was, or came to nothing
   std::size_t going = 0;                    // retained no more, and their places not yet given back
   std::optional<PreparedAttempt> prepared;  // the first in flight, where it can be loaded
+
+  // ---- any thread's
   std::atomic<bool> found_prepared = false;
   std::atomic<std::uint64_t> version;  // its number
   // Of a reader: a newer one was there at the opening, and could not be opened. Ends with the first
   // version that follow.cpp takes up.
   std::atomic<bool> in_doubt;
-  Homes homes;  // whose turn it is to be sealed writes there
-
   std::atomic<bool> looked = false;  // for a rival, since the last freeze
   std::atomic<std::uint64_t> last_ticket = 0;
 
@@ -183,11 +189,5 @@ class Use {
  private:
   State& state_;
 };
-
-// Whether this thread is inside an assignment, or called by a wait of its own (assignment.cpp).
-bool is_inside(const State& state);
-// Errc::unsupported where it is, or where it holds a version (version_hold.hpp): it would wait for
-// itself.
-void refuse_inside(const State& state, const char* what);
 
 }  // namespace tensorshelf

@@ -28,7 +28,7 @@ std::string text_of(const std::exception_ptr& error) {
 void Health::check_usable() const {
   if (in_child()) {
     throw Error(Errc::forked, fmt::format("{} was opened by the parent of this process", path_),
-                "Open it in the child itself: with mode \"r\" while the parent has it open.");
+                "Open it in the child itself: with mode=\"r\" while the parent has it open.");
   }
   if (closed_) {
     throw Error(Errc::closed, fmt::format("{} is closed", path_), "Open it again.");

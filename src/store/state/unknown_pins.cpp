@@ -1,4 +1,4 @@
-#include "store/threads/unknown_pins.hpp"
+#include "store/state/unknown_pins.hpp"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,72 @@
+// Tensors that move to other media, and a medium from which all move.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "store/commit/assignment.hpp"
+#include "store/media_set/further_media.hpp"
+#include "store/room/placing.hpp"
+#include "store/room/tensor_checks.hpp"
+#include "store/room/tensors.hpp"
+
+namespace tensorshelf {
+
+std::shared_ptr<StoredTensor> Tensors::move(std::string_view name,
+                                            std::span<const unsigned> media) {
+  state_.check_writable();
+  refuse_inside(state_, "move() was called");
+  std::uint64_t size = 0;
+  {
+    const auto lock = state_.lock_usable();
+    const auto there = state_.names_now().find(name);
+    if (there != state_.names_now().end()) size = there->second.tensor->layout.size_bytes;
+  }
+  const Where where = choose_where(state_, name, size, media);
+  const auto closed = close_for_growth();
+  const std::shared_ptr<StoredTensor> old = replaceable(name, "move");
+  if (is_on(old->layout, where)) return old;
+  return remake(*old, unplaced(*old), where);
+}
+
+// Where nothing more is placed, everything moves to where it would be made now.
+void Tensors::remove_medium(unsigned number) {
+  state_.check_writable();
+  refuse_inside(state_, "remove_medium() was called");
+  check_medium(state_, number);
+  state_.further->attached().retire(number);
+  try {
+    while (!taken_out(number)) {
+      while (const auto name = one_on(number)) move(*name, {});
+    }
+  } catch (...) {
+    state_.further->attached().retire(number, false);
+    throw;
+  }
+}
+
+// False where somebody placed a tensor there who had chosen to before.
+bool Tensors::taken_out(unsigned medium) {
+  const auto closed = close_for_growth();
+  state_.check_writable();
+  state_.check_not_abandoned();
+  state_.look_for_rival();
+  if (one_on(medium)) return false;
+  auto named = state_.open->tree.media();
+  std::erase_if(named, [&](const auto& one) { return one.index == medium; });
+  if (state_.open->tree.has_media_page()) {
+    state_.open->tree.set_media(named, state_.further->path_hash());
+  }
+  state_.open->names_changed = true;
+  return true;
+}
+
+std::optional<std::string> Tensors::one_on(unsigned number) const {
+  const auto lock = state_.lock_usable();
+  for (const auto& [name, named] : state_.names_now()) {
+    if (named.tensor->media.has(number)) return std::string(name);
+  }
+  return std::nullopt;
+}
+
+}  // namespace tensorshelf
