@@ -26,7 +26,7 @@ class Edit(NamedTuple):
 
 
 class Assignments:
-    """Of one opened shelf, for as long as it or a handle lives. Any thread."""
+    """Those of one opened shelf, for as long as it or a handle lives. For any thread."""
 
     __slots__ = ("_shelf", "edits", "session", "writable")
 

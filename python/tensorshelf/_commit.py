@@ -141,7 +141,7 @@ class Commit:
 
     @property
     def copies(self) -> list[tuple[int, int, float, float]]:
-        """Of a save of a pipeline with ``trace``: source, thread, begin and end of each copy."""
+        """Source, thread, begin and end of each copy; where the pipeline has ``trace``."""
         return [] if self._save is None else self._save.copies()
 
     def _get(self) -> CommitResult:

@@ -257,7 +257,7 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
 
     @abstractmethod
     def _handle(self, ref: TensorRef) -> Tensor:
-        """Of one tensor; it keeps the shelf open."""
+        """What a user has of one tensor; it keeps the shelf open."""
 
     def _add(self, name: str, source: Source) -> None:
         """Creates a tensor with this value, or leaves the shelf as it was."""

@@ -27,7 +27,7 @@ _GAUGES = {
 
 
 def text(path: str, counters: Mapping[str, float], gauges: Mapping[str, float | None]) -> str:
-    """Of one shelf, which is told by the label ``path``; what is None is left out."""
+    """Samples of one shelf, which the label ``path`` names; what is None is left out."""
     lines = []
     for key, (name, meaning) in _COUNTERS.items():
         lines += _metric(f"{name}_total", "counter", meaning, path, counters[key])

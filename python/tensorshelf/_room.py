@@ -9,7 +9,7 @@ from tensorshelf._size import parse_size
 
 
 class Roomy(TensorMapping):
-    """Of all media of a shelf together."""
+    """What a shelf says of the room that it has, on all its media together, and does about it."""
 
     __slots__: tuple[str, ...] = ()
 

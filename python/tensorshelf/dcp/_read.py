@@ -66,7 +66,7 @@ def job_for(handle: Readable, item: ReadItem, target: torch.Tensor) -> Job | Non
 
 
 def _region(handle: Readable, item: ReadItem) -> _index.Region:
-    """Of a piece without dimensions, DCP may ask by one offset of 0 and one length of 1."""
+    """Where it lies; a piece without dimensions DCP may ask for by offset 0 and length 1."""
     if not handle.shape:
         return _index.whole((), handle.itemsize)
     offsets, lengths = item.storage_offsets, item.lengths

@@ -62,13 +62,13 @@ def commit(shelf: Shelf) -> None:
 
 
 def refuse_prepared(shelf: Shelf) -> None:
-    """Of a coordinator, who prepares nothing: whoever did has to end it."""
+    """For a coordinator, who prepares nothing: whoever did has to end it."""
     if shelf.prepared is not None:
         raise stranger(shelf, "a coordinator's shelf waits for nobody")
 
 
 def refuse_part(shelf: Shelf) -> None:
-    """Of a coordinator: a shelf that holds another rank's part is not its own."""
+    """For a coordinator: a shelf that holds another rank's part is not its own."""
     head = _record.find(shelf)
     if head is not None and not head.shares:
         raise not_coordinators(shelf.info().path)

@@ -204,7 +204,7 @@ class ShelfWriter(StorageWriter):
             raise _verdicts.unreadable(shelf, path, error) from error
 
     def _share(self, shelf: Shelf, part: bytes) -> Share:
-        """Of the version that the shelf has next."""
+        """What this rank adds, as the version that its shelf has next."""
         file = file_name(self._own().path)
         return Share(self._rank, file, shelf.info().shelf_id, shelf.version + 1, part)
 
