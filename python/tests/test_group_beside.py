@@ -16,7 +16,7 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import together, wire  # noqa: E402
+from tensorshelf._group import start, together, wire  # noqa: E402
 from tensorshelf._group.drains import BUSY, NoDrain  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -368,5 +368,29 @@ def test_a_start_over_a_store_that_is_stopped_says_so(two, server):
 
     try:
         two.run(body, timeout=1)
+    finally:
+        server.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_store_that_stops_within_a_start_is_told(two, server, monkeypatch, sent):
+    """Or dies: torch connects anew for minutes then."""
+    port = int(server.stdout.readline())
+    stores = [torch.distributed.TCPStore("127.0.0.1", port, None, False) for _ in range(2)]
+    agree = start.agree_on_start
+
+    def stops(*args: Any) -> Any:
+        server.send_signal(sent)
+        return agree(*args)
+
+    monkeypatch.setattr(together, "agree_on_start", stops)
+
+    def body(rank: Rank):
+        rank.group._store = stores[rank.rank]
+        with rank.open() as shelf, pytest.raises(ts.UnresolvedError):
+            rank.autosave(shelf).resume()
+
+    try:
+        assert two.run(body, timeout=1) == [None, None]
     finally:
         server.send_signal(signal.SIGCONT)

@@ -9,8 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group.naming import name_of_start  # noqa: E402
+from tensorshelf._group import naming  # noqa: E402
+from tensorshelf._group.naming import Naming  # noqa: E402
 from tensorshelf._group.wire import Wire  # noqa: E402
+
+HELLO_1 = "a/hello/resume()/1"
 
 
 def asks(store: Any, rank: int, members: int, seconds: float = 20.0) -> Callable[[], Any]:
@@ -19,7 +22,7 @@ def asks(store: Any, rank: int, members: int, seconds: float = 20.0) -> Callable
 
     def ask() -> None:
         try:
-            found.append(name_of_start(Wire(store, "a/"), rank, members, seconds, "resume()"))
+            found.append(Naming(Wire(store, "a/"), rank, members, seconds, "resume()").name())
         except BaseException as error:
             found.append(error)
 
@@ -44,19 +47,58 @@ def test_all_ranks_have_one_name_and_each_start_another() -> None:
     assert all(isinstance(name, str) for name in names)
 
 
-def test_a_start_leaves_one_word() -> None:
+def test_a_name_leaves_one_word() -> None:
     store = torch.distributed.HashStore()
     left = []
     for _ in range(3):
         for wait in [asks(store, rank, 3) for rank in range(3)]:
             wait()
-        left.append(store.num_keys())
+        left.append(store.num_keys() - 2)  # of two ranks, what each said last
     assert left == [1, 2, 3]  # to all, of whom nobody knows who is the last to hear it
+
+
+def test_who_was_here_and_was_interrupted_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 waits for another one still, and knows nothing of that."""
+    store = torch.distributed.HashStore()
+    waits = [asks(store, 0, 3)]
+    monkeypatch.setattr(naming, "SLACK", -19.8)
+    found = asks(store, 1, 3)()
+    assert "rank 0 did not say within 20 s that all ranks had come" in str(found)
+    monkeypatch.undo()
+    waits += [asks(store, rank, 3) for rank in (1, 2)]
+    assert len({wait() for wait in waits}) == 1
+    assert isinstance(waits[0](), str)
+
+
+def test_of_two_processes_of_one_rank_the_first_is_told() -> None:
+    store = torch.distributed.HashStore()
+    waits = [asks(store, rank, 3) for rank in (0, 1)]
+    word = store.get(HELLO_1)
+    store.wait([f"a/welcome/{word.decode()}"])
+    second = asks(store, 1, 3)
+    while store.get(HELLO_1) == word:
+        pass
+    waits.append(asks(store, 2, 3))
+    assert waits[0]() == second() == waits[2]()
+    assert "another process came as rank 1" in str(waits[1]())
+
+
+def test_what_is_called_otherwise_is_another_thing() -> None:
+    store = torch.distributed.HashStore()
+    first = asks(store, 1, 2)
+    found = []
+    for by in ("load_into()", "resume()"):
+        try:
+            found.append(Naming(Wire(store, "a/"), 0, 2, 0.2, by).name())
+        except ts.UnresolvedError as error:
+            found.append(str(error))
+    assert "All ranks call load_into()" in found[0]
+    assert first() == found[1]
 
 
 def test_what_a_rank_said_before_it_was_started_anew_is_no_hello() -> None:
     store = torch.distributed.HashStore()
-    store.set("a/hello/1", b"of an older start")
+    store.set(HELLO_1, b"of an older start")
     first = asks(store, 0, 2)
     store.wait(["a/welcome/of an older start"])
     second = asks(store, 1, 2)
@@ -66,7 +108,7 @@ def test_what_a_rank_said_before_it_was_started_anew_is_no_hello() -> None:
 def test_who_was_welcomed_and_is_gone_is_waited_for() -> None:
     """It may have been killed between the two, and is started anew."""
     store = torch.distributed.HashStore()
-    store.set("a/hello/1", b"of an older start")
+    store.set(HELLO_1, b"of an older start")
     found = asks(store, 0, 2, 0.2)()
     assert isinstance(found, ts.UnresolvedError)
     assert "within 0.2 s 1 of 2 ranks did not come: 1" in str(found)
@@ -83,30 +125,26 @@ def test_who_comes_hears_who_does_not() -> None:
 
 
 def test_who_is_started_anew_alone_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorshelf._group import naming
-
     monkeypatch.setattr(naming, "SLACK", 0.1)
     found = asks(torch.distributed.HashStore(), 1, 2, 0.1)()
     assert isinstance(found, ts.UnresolvedError)
-    assert "rank 0 did not come within 0.1 s" in str(found)
+    assert "rank 0 did not say within 0.1 s that all ranks had come" in str(found)
     assert "not one alone" in str(found)
 
 
 def test_ctrl_c_at_rank_0_is_told_to_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tensorshelf._group import naming
-
     store = torch.distributed.HashStore()
     waits = [asks(store, rank, 3) for rank in (1, 2)]
-    store.wait(["a/hello/1", "a/hello/2"])
-    welcome = naming._is_here
+    store.wait([HELLO_1, "a/hello/resume()/2"])
+    is_here = Naming._is_here
 
-    def stops(wire: Wire, name: str, rank: int, answered: dict[int, bytes]) -> bool:
-        if welcome(wire, name, rank, answered):
+    def stops(self: Naming, name: str, word: str | None) -> bool:
+        if is_here(self, name, word):
             raise KeyboardInterrupt
         return False
 
     with monkeypatch.context() as patched:
-        patched.setattr(naming, "_is_here", stops)
+        patched.setattr(Naming, "_is_here", stops)
         assert isinstance(asks(store, 0, 3)(), KeyboardInterrupt)
     for wait in waits:
         assert isinstance(wait(), ts.UnresolvedError)
@@ -121,8 +159,8 @@ def test_a_store_that_is_gone_is_told(
         raise RuntimeError("Connection reset by peer")
 
     store = torch.distributed.HashStore()
-    store.set("a/hello/1", b"of an older start")
+    store.set(HELLO_1, b"of an older start")
     monkeypatch.setattr(torch.distributed.HashStore, call, gone)
     found = asks(store, rank, 2)()
     assert isinstance(found, ts.UnresolvedError)
-    assert "which start of the job this is: Connection reset by peer" in str(found)
+    assert "what ranks say to each other: Connection reset by peer" in str(found)

@@ -4,9 +4,9 @@ A group, and its start:
     group       Group, which a user makes; checked: what it, and what reads, is given
     part        whose part of which epoch a shelf holds
     places      open_part: looks for shelves; placing: which rank takes which
-    start       what all go on from, agreed on before anything is loaded
+    start       what all go on from, agreed on before anything is loaded; starter: who starts
     offer       what a rank has found; agree: what rank 0 makes of all offers
-    naming      what this start is called, so that none hears what an older one said
+    naming      what all do next is called, so that none hears what was said before
     council     how all tell rank 0, and hear what it makes of that
     wire        what carries messages
 A save:

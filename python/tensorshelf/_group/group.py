@@ -16,9 +16,9 @@ from tensorshelf._group.checked import (
     seconds_of,
     socket_of,
 )
-from tensorshelf._group.naming import name_of_start
+from tensorshelf._group.naming import Naming
 from tensorshelf._group.replicas import Options
-from tensorshelf._group.wire import Store, connected
+from tensorshelf._group.wire import Store, TrainersWire
 from tensorshelf._group.writers import Choice, check_choice
 from tensorshelf._size import parse_size
 from tensorshelf.errors import BadArgument, UnsupportedError
@@ -123,11 +123,9 @@ class Group:
         self._replicas = Options(copies_of(replicate, self.members), folder, most)
         self._keeps_store = self.rank == 0  # it may lie there, whatever part open_part() gives
         self._number = next(_made)
-        self._name: str | None = None  # of this start, when all ranks know it
         self._info: Callable[[], GroupInfo] | None = None  # of who has it
         self._has_places = False  # open_part() gave this rank its part
         self._is_numbered_anew = False  # and some rank another than its own; the same on all
-        self._loads = 0  # of merged views, by this group
 
     def info(self) -> GroupInfo:
         """Which version all have, as far as this rank knows, and whom it waits for."""
@@ -157,32 +155,20 @@ class Group:
             )
         self._info = info
 
-    def _prefix(self, by: str) -> str:
-        """What its keys begin with. Blocks, the first time, until all ranks call ``by``."""
-        before = f"tensorshelf/{self._number}/"
-        if self._name is None:
-            wire = connected(self._store, before, self.timeout)
-            self._name = name_of_start(wire, self.rank, self.members, self.timeout, by)
-        return f"{before}{self._name}/"
-
-    def _take_places(self) -> str:
-        """As ``_prefix``, of what ``open_part()`` tells. Raises UnsupportedError behind that, and
-        behind an autosave.
+    def _meet(self, by: str) -> TrainersWire:
+        """For what all ranks do next, with keys that are those of nothing else. Blocks until all
+        ranks call ``by``.
         """
+        wire = TrainersWire(self._store, f"tensorshelf/{self._number}/", self.timeout)
+        return wire.within(Naming(wire, self.rank, self.members, self.timeout, by).name())
+
+    def _refuse_second_places(self) -> None:
+        """Raises UnsupportedError where it has its parts."""
         if self._info is not None or self._has_places:
             raise UnsupportedError(
                 "this group has its parts already: by open_part(), or by autosave()",
                 "Make a Group for each run, on all ranks, and call open_part() once before.",
             )
-        prefix = self._prefix("open_part()")
-        self._has_places = True
-        return f"{prefix}places/"
-
-    def _take_load(self) -> str:
-        """As ``_prefix``, of one ``MergedView.load_into()``; every rank has the same ones."""
-        prefix = self._prefix("load_into()")
-        self._loads += 1
-        return f"{prefix}load/{self._loads}/"
 
     def __repr__(self) -> str:
         return f"<Group: rank {self.rank} of {self.members}>"

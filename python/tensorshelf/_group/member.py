@@ -20,7 +20,7 @@ from tensorshelf._group.moments import Epoch, Moments
 from tensorshelf._group.posted import LEAVES, Posted, decision_key
 from tensorshelf._group.renewal import Renewal
 from tensorshelf._group.schedule import Schedule
-from tensorshelf._group.wire import Wire, in_short
+from tensorshelf._group.wire import TrainersWire, Wire, in_short
 from tensorshelf.errors import (
     AbandonedError,
     GroupError,
@@ -129,7 +129,7 @@ class Member:
         """How many saves of this rank are under way."""
         return sum(not save.done() for save in list(self._under_way))
 
-    def close(self, seconds: float, wake: Wire) -> bool:
+    def close(self, seconds: float, wake: TrainersWire) -> bool:
         """Waits so long for what is under way, and leaves the group. False where that did not end:
         it stays prepared, and the next start decides. The thread ends, for one that waits in the
         store's own code when the interpreter ends would end the process by SIGABRT. Raises

@@ -54,7 +54,9 @@ def open_part(path: str | os.PathLike[str], group: Group, **options: Any) -> She
             f"{given} has no place for a part's number in its file name, or several",
             f'Give one, as in "run.{_FIELD}.shelf".',
         )
-    place = _agreed(group, Wire(group._store, group._take_places()), folder, name)
+    group._refuse_second_places()
+    place = _agreed(group, group._meet("open_part()"), folder, name)
+    group._has_places = True
     group.rank = place.part
     found = place.path or os.path.join(folder, name.replace(_FIELD, str(place.part)))
     return open_shelf(found, "a", **options)

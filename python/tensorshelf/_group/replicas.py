@@ -12,7 +12,7 @@ from tensorshelf._group.kept import Keeper, KeptShelf, kept_beside, kept_path
 from tensorshelf._group.link import Links
 from tensorshelf._group.offer import held
 from tensorshelf._group.start import Agreed
-from tensorshelf._group.wire import Store, Wire
+from tensorshelf._group.wire import Store, TrainersWire, Wire
 from tensorshelf._state.paths import RECORD
 from tensorshelf.errors import BadArgument, CorruptError, NotAShelf, ShelfError
 
@@ -61,10 +61,9 @@ class Replicas:
                     self._found[owner] = kept
         return self._found
 
-    def begin(
-        self, shelf: ReplicatedShelf, agreed: Agreed, store: Store, prefix: str, seconds: float
-    ) -> None:
-        """Keeps what this rank is to keep, and has its own shelf back where that is lost."""
+    def begin(self, agreed: Agreed, wire: TrainersWire, store: Store, seconds: float) -> None:
+        """Keeps what this rank is to keep."""
+        _, prefix = wire.place()
         links = Links(store, prefix, seconds=seconds, most=self._options.most)
         rank = self._rank
         self._keeps = tuple(
@@ -73,15 +72,17 @@ class Replicas:
         for owner in _owners(rank, agreed):
             kept = self._found.pop(owner, None)
             kept = kept or KeptShelf(kept_path(self._path, self._options.folder, owner))
-            self._keepers.append(Keeper(Pair(owner, rank), kept, Wire(store, prefix), links))
+            with _closed_where_it_fails(kept):
+                own = wire.for_a_thread()
+            self._keepers.append(Keeper(Pair(owner, rank), kept, own, links))
             self._keepers[-1].start()
         self._close_found()  # of others, who have theirs elsewhere now
         asked = {*agreed.keepers[rank], *agreed.holding[rank]}
         if not asked:
             return
-        wire = Wire(store, prefix)
+        own = wire.for_a_thread()
         made = {
-            keeper: Copy(Pair(rank, keeper), wire, seconds, links, agreed.nodes[keeper])
+            keeper: Copy(Pair(rank, keeper), own, seconds, links, agreed.nodes[keeper])
             for keeper in asked
         }
         self.copies = [made[keeper] for keeper in agreed.keepers[rank]]
@@ -89,7 +90,10 @@ class Replicas:
         self._others = [copy for copy in self._sources if copy not in self.copies]
         for copy in self._sources:
             copy.epoch = agreed.number
-        if agreed.sources(rank):
+
+    def have_back(self, shelf: ReplicatedShelf, agreed: Agreed) -> None:
+        """This rank's own shelf, where that is lost. All ranks have begun."""
+        if agreed.sources(self._rank):
             if shelf._core.prepared() is not None:  # of what counts as lost
                 shelf.resolve("abandon")
             self._fetch(shelf)
@@ -164,6 +168,15 @@ def _owners(rank: int, agreed: Agreed) -> list[int]:
         for owner, keepers in enumerate(agreed.keepers)
         if rank in keepers or rank in agreed.holding[owner]
     ]
+
+
+@contextlib.contextmanager
+def _closed_where_it_fails(kept: KeptShelf) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        kept.core.close()
+        raise
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tensorshelf._group.link import LinkLost
@@ -55,6 +55,16 @@ class Stages(NamedTuple):
                 self._judge(name, unlike, sum_up)
         return self._go_on(name, None)
 
+    @contextlib.contextmanager
+    def all_come(self, name: str) -> Iterator[None]:
+        """Around what each does before it comes: where one raises, all do."""
+        try:
+            yield
+        except BaseException as error:
+            self.fail(name, error, waits=False)
+            raise
+        self.come(name)
+
     def fail(self, name: str, error: BaseException, *, waits: bool = True) -> None:
         """In place of coming. Returns where the error is the one to raise: a link that broke tells
         less than what the others say, which it ``waits`` for.
@@ -79,8 +89,8 @@ class Stages(NamedTuple):
             data = self.wire.take(_verdict(name), seconds=self.seconds + _SLACK)
         except (RuntimeError, TimeoutError) as error:
             raise UnresolvedError(
-                f"rank 0 did not say within {self.seconds:g} s whether all have loaded what they "
-                f"resume: {in_short(error)}",
+                f"rank 0 did not say within {self.seconds:g} s whether all have come so far: "
+                f"{in_short(error)}",
                 "Look for what became of it. Group(timeout=) says how long to wait.",
             ) from (own or error)
         kind, rank, what, remedy = Verdict(*json.loads(data))

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Callable
 from typing import Any, Protocol
 
 from tensorshelf import _core
@@ -11,7 +10,6 @@ from tensorshelf._commit import Commit, SavedInto, save_into
 from tensorshelf._group.copies import Copy
 from tensorshelf._group.drains import Drains, NoDrain
 from tensorshelf._group.drift import Chunk, Chunks
-from tensorshelf._group.drive import drive_of
 from tensorshelf._group.exchange import Exchange
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.group_save import GroupSave
@@ -23,10 +21,11 @@ from tensorshelf._group.renewal import Renewal
 from tensorshelf._group.replicas import Replicas
 from tensorshelf._group.routes import Routes
 from tensorshelf._group.schedule import BEHIND
-from tensorshelf._group.start import Agreed, Rank, StartShelf, agree_on_start
+from tensorshelf._group.stage import Stages
+from tensorshelf._group.start import Agreed, StartShelf, agree_on_start
+from tensorshelf._group.starter import tell_start, who_starts
 from tensorshelf._group.station import Station
-from tensorshelf._group.wire import Wire, connected, in_short
-from tensorshelf._group.writers import Site
+from tensorshelf._group.wire import TrainersWire, in_short
 from tensorshelf._info import Info
 from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf.errors import UnresolvedError, UnsupportedError
@@ -58,14 +57,13 @@ class Together:
         self._every = 1  # that holds
         self._passed: list[tuple[int, bool]] = []  # steps, and whether they were to be saved anyway
         group._take(self.info)
-        self._starts = 0
         self._identity = Identity()
         self.state: dict[str, Any] = {KEY: self._identity}
         self.moments: Moments | None = None
         self._agreed: Agreed | None = None
         self._member: Member | None = None
         self._settled = True  # what the last member saved
-        self._wire: Wire | None = None  # of the trainer's thread
+        self._wire: TrainersWire | None = None
         self._replicas: Replicas | None = None
         self._station: Station | None = None
         self._committed: tuple[int, int | None] = (0, None)  # by the last member
@@ -94,39 +92,50 @@ class Together:
                 "Start the job anew.",
             )
         group = self._group
-        before = group._prefix("resume()")  # where a rank does not come, this is no start
-        self._starts, self._passed, self._every = self._starts + 1, [], 1
-        prefix = f"{before}{self._starts}/"
-        wire = connected(group._store, prefix, group.timeout)
-        replicas = Replicas(group.rank, shelf._path, group._replicas)
-        rank = _who_starts(group, shelf, self._drain_words)
+        wire = group._meet("resume()")  # where a rank does not come, this is no start
+        self._passed, self._every = [], 1
+        self._wire, self._replicas = wire, Replicas(group.rank, shelf._path, group._replicas)
         self._exchange = Exchange(wire, group.rank, group.members, group.timeout)
         try:
-            agreed = agree_on_start(shelf, replicas.open, wire, rank)
-            replicas.begin(shelf, agreed, group._store, prefix, group.timeout)
-            self._connect(shelf, agreed, replicas.copies, lambda: Wire(group._store, prefix))
+            agreed = agree_on_start(
+                shelf, self._replicas.open, wire, who_starts(group, shelf, self._drain_words)
+            )
+            with Stages(wire, group.rank, group.members, group.timeout).all_come("begun"):
+                self._replicas.begin(agreed, wire, group._store, group.timeout)
+            self._replicas.have_back(shelf, agreed)
+            self._connect(shelf, agreed, self._replicas.copies, wire)
         except BaseException as error:
-            self._exchange.refused(error)
-            if self._station is not None:
-                self._station.end(wire)
-                self._station = None
-            replicas.close(wire, 0.0, settled=False)
+            self._break_off(error)
             raise
-        self._replicas, self._wire = replicas, wire
         self._drains.begin()
         self._agreed = agreed
-        _tell(group, agreed)
+        tell_start(group, agreed)
+
+    def _break_off(self, error: BaseException) -> None:
+        """A start that came to nothing. Who waits for this rank hears why."""
+        assert self._exchange is not None
+        assert self._wire is not None
+        assert self._replicas is not None
+        self._exchange.refused(error)
+        member, self._member = self._member, None
+        station, self._station = self._station, None
+        with contextlib.suppress(RuntimeError, TimeoutError):  # torch's, of its store
+            if member is not None:
+                member.close(_MOMENT, self._wire)
+            if station is not None:
+                station.end(self._wire)
+        self._replicas.close(self._wire, 0.0, settled=False)
 
     def _connect(
-        self, shelf: GroupShelf, agreed: Agreed, copies: list[Copy], connect: Callable[[], Wire]
+        self, shelf: GroupShelf, agreed: Agreed, copies: list[Copy], wire: TrainersWire
     ) -> None:
         """The threads of this rank, which take votes and cast them."""
         rank, last = self._group.rank, (agreed.generation, agreed.number)
         self.moments = Moments(rank, self._group._node, (agreed.job, agreed.generation))
-        self._station = Station(rank, Routes(agreed.nodes), last, connect, self._drains)
+        self._station = Station(rank, Routes(agreed.nodes), last, wire.for_a_thread, self._drains)
         self._member = Member(
             shelf,
-            connect(),
+            wire.for_a_thread(),
             last=last,
             copies=copies,
             box=self._station.box,
@@ -357,40 +366,6 @@ class Together:
 def _dies_of_an_error() -> bool:
     """Whether an exception that nobody caught ends this process. A prompt goes on behind one."""
     return getattr(sys, "last_type", None) is not None and not hasattr(sys, "ps1")
-
-
-def _who_starts(group: Group, shelf: GroupShelf, drain: str | None) -> Rank:
-    return Rank(
-        rank=group.rank,
-        members=group.members,
-        site=_site(group, shelf),
-        replicate=group._replicas.replicate,
-        timeout=group.timeout,
-        partition=group.partition,
-        drain=drain,
-    )
-
-
-def _tell(group: Group, agreed: Agreed) -> None:
-    if group.partition and group.rank == 0:
-        logger.info("group: what all hold alike is saved by ranks %s", agreed.writers)
-        if group.members > 1 and group._replicas.replicate == 0:
-            logger.warning(
-                "group: each shelf has the only copy of its piece of what all ranks hold alike: "
-                "where one is lost, all of the state is. Group(replicate=1) keeps a copy."
-            )
-    logger.info(
-        "group: rank %d of %d goes on from epoch %d", group.rank, group.members, agreed.number
-    )
-
-
-def _site(group: Group, shelf: GroupShelf) -> Site:
-    """As far as it says who writes."""
-    if not group.partition:
-        return Site(group._node, rack=group._rack)
-    number = _core.own_socket() if group._socket is None else group._socket
-    drive = None if shelf.info().promises.mapped else drive_of(shelf._path)
-    return Site(group._node, number, drive, group._rack)
 
 
 def _not_known(step: int) -> UnresolvedError:

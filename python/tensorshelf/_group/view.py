@@ -11,7 +11,6 @@ from tensorshelf._group.own import own_keys
 from tensorshelf._group.saved import Paths, open_ranks
 from tensorshelf._group.shared import SharedOut
 from tensorshelf._group.state import JoinedState
-from tensorshelf._group.wire import connected
 from tensorshelf._progress import Report, reporter
 from tensorshelf._state import fill as _fill
 from tensorshelf._state import load as _load
@@ -94,7 +93,7 @@ class MergedView:
 
             if group is None:
                 return load_from(joined)
-            wire = connected(group._store, group._take_load(), group.timeout)
+            wire = group._meet("load_into()")
             exchange = Exchange(wire, group.rank, group.members, group.timeout, meanwhile=True)
             with exchange.loading():
                 keys = state if isinstance(state, dict) and rename is None else joined.keys()

@@ -7,15 +7,18 @@ can be said in one call is.
 
 import contextlib
 import datetime
+import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, Protocol
 
 from tensorshelf.errors import ShelfError, UnresolvedError
 
 _FIRST_NAP, _LONGEST_NAP = 0.0005, 0.02  # seconds
+_MOMENT = 1.0  # seconds
 _FOR_GOOD = datetime.timedelta(days=30)  # who stops waiting is woken by a message
 
 
@@ -69,6 +72,10 @@ class Wire:
         self._prefix = prefix
         self._queues = _queues_of(self._store)  # of all ranks' stores, or of none
 
+    def _call(self, do: Callable[..., Any], *args: Any) -> Any:
+        """Of the store."""
+        return do(*args)
+
     def place(self) -> tuple[Store, str]:
         """The connection, and what its keys begin with."""
         return self._store, self._prefix
@@ -78,11 +85,12 @@ class Wire:
         return self._queues is not None
 
     def put(self, key: str, value: bytes) -> None:
-        self._store.set(self._prefix + key, value)
+        self._call(self._store.set, self._prefix + key, value)
 
     def put_all(self, keys: Sequence[str], value: bytes) -> None:
         """The same under each."""
-        self._store.multi_set([self._prefix + key for key in keys], [value] * len(keys))
+        names = [self._prefix + key for key in keys]
+        self._call(self._store.multi_set, names, [value] * len(keys))
 
     def take(self, key: str, *, seconds: float | None = None) -> bytes:
         """Waits for it; with ``seconds`` signals are heard meanwhile, and takes some ms more.
@@ -90,7 +98,8 @@ class Wire:
         """
         if seconds is not None:
             self._look_for(key, seconds)
-        return self._store.get(self._prefix + key)  # which waits, and takes the GIL once
+        found: bytes = self._call(self._store.get, self._prefix + key)  # takes the GIL once
+        return found
 
     def _look_for(self, key: str, seconds: float) -> None:
         end, nap = time.monotonic() + seconds, _FIRST_NAP
@@ -101,33 +110,20 @@ class Wire:
             nap = min(2 * nap, _LONGEST_NAP)
 
     def has(self, key: str) -> bool:
-        return self._store.check([self._prefix + key])
-
-    def answers(self, seconds: float) -> bool:
-        """Whether the store does, within that time. torch waits for good for one whose host is
-        stopped, and hears no signal meanwhile: who must end asks before it calls anything else.
-        """
-        asks = threading.Thread(target=self._ask, name="tensorshelf-store", daemon=True)
-        asks.start()
-        asks.join(seconds)
-        return not asks.is_alive()
-
-    def _ask(self) -> None:
-        with contextlib.suppress(RuntimeError):  # one that is gone is told by the next call
-            self.has("is it there?")
+        return bool(self._call(self._store.check, [self._prefix + key]))
 
     def drop(self, key: str) -> None:
         with contextlib.suppress(RuntimeError):  # some stores cannot
-            self._store.delete_key(self._prefix + key)
+            self._call(self._store.delete_key, self._prefix + key)
 
     def count(self, key: str) -> int:
         """How often this was called for the key."""
-        return self._store.add(self._prefix + key, 1)
+        return int(self._call(self._store.add, self._prefix + key, 1))
 
     def post(self, box: str, value: bytes) -> None:
         """Behind all that was posted there before."""
         if self._queues is not None:
-            self._queues.queue_push(self._prefix + box, value)
+            self._call(self._queues.queue_push, self._prefix + box, value)
             # Answered when it is there: pushing is not. (torch's queue_len() holds the GIL for as
             # long as the store takes: a store that is stopped would stop the trainer.)
             self.has(box)
@@ -137,8 +133,8 @@ class Wire:
     def next_of(self, box: str, number: int) -> bytes:
         """Waits for the number-th that was posted there, from 1; asked for in turn, by one."""
         if self._queues is not None:
-            found: bytes = self._queues.queue_pop(self._prefix + box)
-            return found
+            popped: bytes = self._call(self._queues.queue_pop, self._prefix + box)
+            return popped
         return self.take(_posted(box, number))
 
     def done_with(self, box: str, number: int) -> None:
@@ -147,33 +143,81 @@ class Wire:
             self.drop(_posted(box, number))
 
 
-def connected(store: Store, prefix: str, seconds: float) -> Wire:
-    """To a store that answers, within that time. torch waits for good for one whose host is
-    stopped, and hears no signal meanwhile; this hears them. Raises UnresolvedError else.
+class TrainersWire(Wire):
+    """One for the trainer's thread. torch waits for good for a store whose host is stopped, and for
+    minutes for one that is gone; and hears no signal meanwhile. So a thread of its own makes the
+    calls: who waits here hears signals. Raises UnresolvedError where one takes so many seconds.
     """
-    made: Future[Wire] = Future()
-    asks = threading.Thread(
-        target=_connect, args=(store, prefix, made), name="tensorshelf-store", daemon=True
-    )
-    asks.start()
-    with of_store("what ranks say to each other"):
-        try:
-            return made.result(seconds)
-        except TimeoutError as error:
+
+    def __init__(self, store: Store, prefix: str, seconds: float) -> None:
+        self._seconds = seconds
+        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._last: Future[Any] | None = None
+        self._given = store
+        weakref.finalize(self, self._asked.put, None)
+        asks = threading.Thread(
+            target=_answer_all, args=(self._asked,), name="tensorshelf-store", daemon=True
+        )
+        asks.start()
+        with of_store("what ranks say to each other"):
+            self._call(super().__init__, store, prefix)
+            self.has("is it there?")
+
+    def _call(self, do: Callable[..., Any], *args: Any) -> Any:
+        seconds = self._seconds
+        if self._last is not None and not self._last.done():  # a signal ended that wait, or time
+            seconds = min(seconds, _MOMENT)
+        return self._answer(seconds, do, *args)
+
+    def _answer(self, seconds: float, do: Callable[..., Any], *args: Any) -> Any:
+        answer: Future[Any] = Future()
+        self._last = answer
+        self._asked.put((answer, do, args))
+        if not _is_answered(answer, seconds):
             raise UnresolvedError(
                 f"the group's store did not answer within {seconds:g} s",
                 "Look for the process that holds it, which may be stopped, and start the job anew. "
                 "Group(timeout=) says how long to wait.",
-            ) from error
+            )
+        return answer.result()
+
+    def answers(self, seconds: float) -> bool:
+        """Whether the store does, within that time: who must end asks before anything else."""
+        try:
+            self._answer(seconds, self._store.check, [self._prefix + "is it there?"])
+        except UnresolvedError:
+            return False
+        except RuntimeError:  # it is gone, which the next call tells
+            return True
+        return True
+
+    def within(self, name: str) -> "TrainersWire":
+        """The same, with keys that begin with that besides."""
+        self._prefix += f"{name}/"
+        return self
+
+    def for_a_thread(self) -> Wire:
+        """Another connection, for one that waits for nothing else. Its keys are the same."""
+        made: Wire = self._call(Wire, self._given, self._prefix)
+        return made
 
 
-def _connect(store: Store, prefix: str, made: Future[Wire]) -> None:
-    try:
-        wire = Wire(store, prefix)
-        wire.has("is it there?")
-        made.set_result(wire)
-    except BaseException as error:
-        made.set_exception(error)
+_Asked = tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]
+
+
+def _is_answered(answer: Future[Any], seconds: float) -> bool:
+    done, _ = wait([answer], seconds)
+    return bool(done)
+
+
+def _answer_all(asked: "queue.SimpleQueue[_Asked | None]") -> None:
+    while (one := asked.get()) is not None:
+        answer, do, args = one
+        try:
+            answer.set_result(do(*args))
+        except BaseException as error:
+            answer.set_exception(error)
+        del one, answer, do, args  # nothing is kept that the caller lets go
 
 
 def _queues_of(store: Any) -> Any:
