@@ -334,6 +334,21 @@ def test_a_rank_without_a_part_keeps_its_shelf_no_longer_open(tmp_path: pathlib.
     assert sorted(run_ranks(save_what_one_has, 2, tmp_path)) == [0, 2]
 
 
+def save_and_open_the_others(rank: int, folder: pathlib.Path) -> int:
+    """The tensors of the other rank's shelf, which that has closed."""
+    import torch.distributed as dist
+
+    with ShelfWriter(folder / "run.shelf", keep_open=False) as writer:
+        dcp.save(state_of(1.0, 2), storage_writer=writer)
+        dist.barrier()
+        with ts.open(folder / f"run.{1 - rank}.shelf", "r+") as shelf:
+            return len(shelf)
+
+
+def test_a_rank_with_a_part_keeps_its_shelf_no_longer_open(tmp_path: pathlib.Path) -> None:
+    assert all(run_ranks(save_and_open_the_others, 2, tmp_path))
+
+
 def test_a_part_that_is_damaged_before_its_rank_has_committed_it(tmp_path: pathlib.Path) -> None:
     run_ranks(save_unheard, 2, tmp_path, [1.0])
     path = tmp_path / "run.1.shelf"

@@ -16,6 +16,7 @@ dcp = pytest.importorskip("torch.distributed.checkpoint")
 
 from test_dcp_group import check_whole, load_here, save, save_unheard  # noqa: E402
 
+from tensorshelf.dcp import ShelfReader  # noqa: E402
 from tensorshelf.dcp._home import Options, home_of  # noqa: E402
 from tensorshelf.dcp._opening import Access  # noqa: E402
 
@@ -44,6 +45,32 @@ def test_the_record_is_committed_before_a_part_that_waits_in_this_process(
     assert opened == ["run.0.shelf"]
     assert shelf.prepared is None
     home.close()
+
+
+def test_a_record_that_a_power_loss_took_back_commits_no_part(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was read behind its flip, and that was not durable."""
+    run_ranks(save, 2, tmp_path, 2, [1.0])
+    head = tmp_path / "run.0.shelf"
+    before = head.read_bytes()
+    run_ranks(save_unheard, 2, tmp_path, [2.0])
+    home = home_of(str(tmp_path / "run.1.shelf"), 1)
+    with home.whole(Options()) as shelf:
+        assert shelf.prepared is not None
+    set_up = ShelfReader.set_up_storage_reader
+
+    def lost(self: ShelfReader, *args: Any, **options: Any) -> None:
+        head.write_bytes(before)
+        set_up(self, *args, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ShelfReader, "set_up_storage_reader", lost)
+        with pytest.raises(dcp.CheckpointException):
+            load_here(tmp_path)
+    assert shelf.prepared is not None
+    home.close()
+    check_whole(tmp_path, 1.0)
 
 
 def opened_to_write(monkeypatch: pytest.MonkeyPatch) -> list[str]:

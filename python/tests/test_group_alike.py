@@ -160,6 +160,13 @@ def test_what_is_ignored_or_sharded_is_not_alike():
     assert not [name for name in alike if name.startswith("optimizer")]
 
 
+def test_a_buffer_that_ddp_ignores_is_each_ranks():
+    wrapped = DistributedDataParallel(torch.nn.BatchNorm1d(8))
+    wrapped.parameters_to_ignore = {"running_mean"}
+    in_pieces, _ = names({"model": wrapped})
+    assert in_pieces == {"model.weight", "model.bias", "model.running_var"}
+
+
 def test_views_of_one_memory_stay_as_they_are():
     model = torch.nn.Linear(8, 8, bias=False)
     assert names({"model": model, "rows": model.weight.detach()[2:]}) == (set(), set())

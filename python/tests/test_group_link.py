@@ -10,7 +10,7 @@ pytest.importorskip("msgpack")
 
 from group_ranks import Kept, steps  # noqa: E402
 
-from tensorshelf._group import link  # noqa: E402
+from tensorshelf._group import link, ring  # noqa: E402
 
 
 class Pair:
@@ -82,3 +82,28 @@ def test_the_rate_that_a_group_was_given_is_that_of_its_links(tmp_path, monkeypa
     monkeypatch.setattr(link.Link, "_wait_for_rate", noted)
     three.run(lambda rank: steps(rank, 1))
     assert set(rates) == {100e9}
+
+
+@pytest.mark.parametrize(
+    ("call", "at"),
+    [
+        (lambda ends: next(ends.receive([8])), 1),
+        (lambda ends: ends.check_sum(), 1),
+        (lambda ends: ends.send(8), 0),
+    ],
+    ids=["receive", "check", "send"],
+)
+def test_a_broken_link_of_a_ring_names_who_is_at_its_end(call: Any, at: int) -> None:
+    """Of three ranks, of whom the last sends to the first."""
+
+    def broke(*_: Any, **__: Any) -> Any:
+        raise link.LinkLost("it broke", "Start the job anew.")
+
+    def breaks(*_: Any, **__: Any) -> Any:
+        broke()
+        yield
+
+    end = SimpleNamespace(receive=breaks, check_sum=broke, send=broke, frame=None)
+    links: Any = SimpleNamespace(made=lambda *_, **__: end)
+    with pytest.raises(link.LinkLost, match=f"rank {at}: it broke"):
+        call(ring.Neighbours(links, 2, 3, 8))

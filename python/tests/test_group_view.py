@@ -483,3 +483,51 @@ def test_who_waits_hears_whether_this_rank_has_voted() -> None:
     assert "The part of rank 1, in /x, is prepared, and the next start" in str(
         save.undecided("for 1 s")
     )
+
+
+def test_one_group_loads_again_and_again(tmp_path: pathlib.Path) -> None:
+    before = Parted(tmp_path, 3)
+    before.run(lambda rank: partitioned(rank, 2))
+    paths = [before.path(rank) for rank in range(3)]
+
+    def body(rank: Rank) -> bool:
+        for _ in range(2):
+            job = Job(rank.rank).forget()
+            with ts.open_merged(paths) as view:
+                view.load_into({"model": job.model, "optimizer": job.optimizer}, group=rank.group)
+            assert job.values() == expected(2)
+        return True
+
+    assert Ranks(tmp_path, 2).run(body) == [True, True]
+
+
+@pytest.mark.parametrize("kinds", [(torch.float32, torch.int32), (torch.float32,) * 2])
+def test_ranks_that_opened_different_saves_load_none(tmp_path: pathlib.Path, kinds: Any) -> None:
+    """By a wrong path: of tensors of the same names, and of the same form or others."""
+    for number, kind in enumerate(kinds):
+        (tmp_path / str(number)).mkdir()
+
+        def save(rank: Rank, kind: Any = kind, value: int = 3 + number) -> None:
+            model = torch.nn.Module()
+            values = torch.full((4096, 2), value).to(kind)
+            model.w = torch.nn.Parameter(values, requires_grad=False)
+            with rank.open() as shelf:
+                auto = shelf.autosave(group=rank.group, signals=(), model=model)
+                auto.resume()
+                auto.step(1)
+                auto.close()
+
+        assert Parted(tmp_path / str(number), 2).run(save) == [None, None]
+
+    def load(rank: Rank) -> None:
+        model = torch.nn.Module()
+        values = torch.zeros(4096, 2, dtype=kinds[rank.rank])
+        model.w = torch.nn.Parameter(values, requires_grad=False)
+        folder = tmp_path / str(rank.rank)
+        with ts.open_merged([folder / f"run.{number}.shelf" for number in range(2)]) as view:
+            view.load_into({"model": model}, group=rank.group)
+
+    for error in Ranks(tmp_path, 2).run(load):
+        assert isinstance(error, ts.LayoutError)
+        assert "rank 1 has opened epoch 1" in str(error)
+        assert "give all ranks the same paths" in str(error)

@@ -47,9 +47,18 @@ class Exchange:
     """Of one start of a group. For the trainer's thread."""
 
     def __init__(
-        self, wire: Wire, rank: int, members: int, seconds: float, *, meanwhile: bool = False
+        self,
+        wire: Wire,
+        rank: int,
+        members: int,
+        seconds: float,
+        *,
+        meanwhile: bool = False,
+        save: str = "",
     ) -> None:
+        """``save`` names the one that is read, where that is not agreed on already."""
         self.meanwhile = meanwhile
+        self._save = save
         self._rank, self._members = rank, members
         self._stages = Stages(wire, rank, members, seconds)
         # By the wire's connection, for this thread waits while they are made: to connect anew may
@@ -98,7 +107,7 @@ class Exchange:
     def _meet(self, spots: Sequence[Spot]) -> None:
         """All have come so far, with the same tensors, and know whether they share memory."""
         room = hall.Room(hall_ring.room_bytes()) if self._members > 1 else None
-        said = json.dumps([_listed(spots), room.offer if room is not None else ""])
+        said = json.dumps([_listed(spots), room.offer if room is not None else "", self._save])
         self._next = _ROOMS
         try:
             offers = self._stages.come(
@@ -214,7 +223,9 @@ def _listed(spots: Sequence[Spot]) -> list[int]:
 
 def _unlike(spots: Sequence[Spot], own: str, other: str) -> str | None:
     """On rank 0, whose own these are."""
-    (numbers, _), (others, _) = json.loads(own), json.loads(other)
+    (numbers, _, save), (others, _, another) = json.loads(own), json.loads(other)
+    if save != another:
+        return f"has opened {another}, and rank 0 {save}: give all ranks the same paths"
     if numbers == others:
         return None
     known = set(others)

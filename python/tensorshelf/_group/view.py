@@ -29,6 +29,8 @@ class MergedView:
             self._state: JoinedState | None = JoinedState(ranks)
             self._own = own_keys(ranks)
             self._ranks, self._step = len(ranks), ranks[0].shelf.step
+            part = ranks[0].part
+            self._save = f"epoch {part.number} (generation {part.generation}) of job {part.job}"
             self._stack = stack.pop_all()
 
     @property
@@ -69,7 +71,8 @@ class MergedView:
         once, and each waits for the others. Without ``group`` each rank reads all that it has.
 
         Raises LayoutError for a key below which ranks had numbers or texts that differ, as those of
-        generators and loaders do: what is of one rank is no other's.
+        generators and loaders do: what is of one rank is no other's. And, on all ranks, where those
+        of the group have opened different saves.
         """
         joined = self._opened()
         if group is not None:
@@ -94,7 +97,9 @@ class MergedView:
             if group is None:
                 return load_from(joined)
             wire = group._meet("load_into()")
-            exchange = Exchange(wire, group.rank, group.members, group.timeout, meanwhile=True)
+            exchange = Exchange(
+                wire, group.rank, group.members, group.timeout, meanwhile=True, save=self._save
+            )
             with exchange.loading():
                 keys = state if isinstance(state, dict) and rename is None else joined.keys()
                 shared = SharedOut(joined, keys, group.rank, group.members)
