@@ -305,6 +305,35 @@ TEST_CASE("what fits without the slack of a growth fits") {
   }
 }
 
+TEST_CASE("where no free place lies lower, none is taken") {
+  NoBytes medium(format::kHeapAt, format::kHeapAt + 16 * kMiB);
+  Heap heap(medium, Claimed(format::kHeapAt));
+  const auto slots = heap.take_slots({"a", kMiB, 2});
+  heap.take_slots({"b", kMiB, 2});
+  heap.release(Extent{slots[1], kMiB});
+  const std::uint64_t free = heap.free_bytes();
+  CHECK(heap.take_below(slots[1], kMiB) == std::nullopt);
+  CHECK(heap.free_bytes() == free);
+  CHECK(heap.take_below(slots[1] + 1, kMiB) == slots[1]);
+}
+
+TEST_CASE("room in many holes is no room for slots in one piece") {
+  NoBytes medium(format::kHeapAt, format::kHeapAt + 64 * kMiB);
+  Heap heap(medium, Claimed(format::kHeapAt));
+  std::vector<std::uint64_t> slots;
+  for (int i = 0; i < 8; ++i) {
+    for (const std::uint64_t at : heap.take_slots({"a", kMiB, 2})) slots.push_back(at);
+  }
+  std::sort(slots.begin(), slots.end());
+  for (std::size_t i = 0; i < slots.size(); i += 2) heap.release(Extent{slots[i], kMiB});
+  const std::uint64_t before = heap.capacity_bytes();
+  heap.make_room(0, 2 * kMiB, 2);
+  CHECK(heap.capacity_bytes() > before);
+  const std::uint64_t grown = heap.capacity_bytes();
+  heap.take_slots({"b", 2 * kMiB, 2});
+  CHECK(heap.capacity_bytes() == grown);
+}
+
 TEST_CASE("slots whose growth is given up take nothing, whatever was thrown") {
   struct GivenUp {};
   constexpr std::uint64_t hole = 4 << 20;

@@ -293,6 +293,12 @@ TEST_CASE("large tensors lie in stripes over what is not mapped, small ones on t
   const std::uint64_t second = chosen.info().media[2].free_bytes;
   make_on(chosen, "there", 100, {});
   CHECK(chosen.info().media[2].free_bytes != second);
+  chosen.persist();
+  chosen.remove_medium(2);  // which the rule goes on to name
+  make_on(chosen, "elsewhere", 100, {}).write(pattern(100, 5));
+  chosen.persist();
+  CHECK(chosen.find("elsewhere")->info().media != std::vector<unsigned>{2});
+  CHECK(chosen.find("there")->info().media != std::vector<unsigned>{2});
 }
 
 TEST_CASE("a failure of one medium fails the attempt, and no committed version") {

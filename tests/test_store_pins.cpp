@@ -217,6 +217,20 @@ TEST_CASE("an opening waits for who holds a version that it does not know") {
   CHECK(code_of([&] { Shelf::open(place.path, wrong); }) == Errc::bad_argument);
 }
 
+TEST_CASE("an opening knows of no version right before or behind those that it found") {
+  for (const std::uint64_t held : {4U, 5U, 6U, 7U}) {
+    CAPTURE(held);
+    const auto pins = std::make_shared<SharedPins>();
+    pins->versions.insert(held);
+    PinnedMedium medium(memory_of(kMiB), pins);
+    const auto error = error_of([&] {
+      await_unknown_pins(medium, {OnPin::wait, 0s, Patience(), "the shelf"}, 5, 6);
+    });
+    CHECK(error.has_value() == (held < 5 || held > 6));
+    if (error) CHECK(error->code() == Errc::pinned);
+  }
+}
+
 TEST_CASE("who holds a version is shown its bytes in place") {
   const Place place(2);
   Shelf writer = place.writer();
