@@ -288,3 +288,49 @@ TEST_CASE("an assignment that is undone over what was carried leaves nothing unc
   shelf.compact();
   CHECK((value(shelf.find("a").value()) == pattern(kMiB, 1)));
 }
+
+namespace {
+
+// Wherever these bytes lie, one of them is another one from now on. How often.
+int rot_all(Medium& medium, const Bytes& bytes) {
+  Bytes all(medium.size());
+  medium.read(0, all);
+  int found = 0;
+  for (auto at = all.begin();; ++at, ++found) {
+    at = std::search(at, all.end(), bytes.begin(), bytes.end());
+    if (at == all.end()) return found;
+    const auto place = static_cast<std::uint64_t>(at - all.begin()) / kPageBytes * kPageBytes;
+    Bytes page(all.begin() + static_cast<std::ptrdiff_t>(place),
+               all.begin() + static_cast<std::ptrdiff_t>(place + kPageBytes));
+    page.back() ^= std::byte{1};
+    medium.wait(medium.write(place, page, 0));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("beside what rots while it is carried nothing that others assign is committed") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  make(shelf, "beside", kSize).write(pattern(kSize, 1));
+  make(shelf, "gone", 4 * kSize);
+  make(shelf, "t", kSize).write(pattern(kSize, 2));
+  shelf.persist();
+  shelf.erase("gone");
+  idle(shelf, 4);
+  const std::uint64_t version = shelf.version();
+  const Bytes all = pattern(kSize, 2);
+  REQUIRE(rot_all(*kept.medium, Bytes(all.begin(), all.begin() + 64)) > 0);
+  kept.doors->read.shut();
+  std::optional<Error> refused;
+  std::thread compaction([&] { refused = error_of([&] { shelf.compact(kShort); }); });
+  kept.doors->read.await_someone();
+  shelf.find("beside")->write(pattern(kSize, 3));  // by somebody who has more to assign
+  kept.doors->read.open();
+  compaction.join();
+  REQUIRE(refused);
+  CHECK(refused->code() == Errc::uncommitted);
+  CHECK(shelf.has_uncommitted());
+  CHECK((value_at(shelf, shelf.version(), "beside") == pattern(kSize, 1)));
+  CHECK(shelf.version() == version);
+}
