@@ -238,7 +238,9 @@ class Batches:
         self._place = Place(length=self._place.length)
 
     def _length_like(self, saved: int | None) -> int | None:
-        """Of an epoch: some samplers have another by epoch, or as they go."""
+        """The length of an epoch: ``saved`` where the loader has that now, and else that of its
+        place. Some samplers have another by epoch, or as they go.
+        """
         now = loader_facts.length_of(self.loader)
         return now if now == saved else self._place.length
 

@@ -21,8 +21,8 @@ class CommittedShelf(Protocol):
 
 
 class Commits(Protocol):
-    """Of one autosave. For one thread; each save is begun, and then planned, anew or failed. Keeps
-    no shelf alive.
+    """The commits of one autosave. For one thread; each save is begun, and then planned, anew or
+    failed. Keeps no shelf alive.
     """
 
     alone: bool  # there are no other ranks

@@ -31,7 +31,7 @@ class TooEarly(NamedTuple):
 
 
 class Early:
-    """Of the tensors that saves copy behind step(). For one thread."""
+    """The tensors that saves copy behind step(), watched for changes. For one thread."""
 
     def __init__(self, again: Again, tensors: Sequence[tuple[str, Any]]) -> None:
         names = defaultdict(list)

@@ -31,6 +31,6 @@ class Ending:
 
 
 def note_besides(first: BaseException, other: BaseException) -> None:
-    """Of two failures, the first of which is raised. One may have come by two ways."""
+    """Adds the other failure as a note to the first, which is raised. One may come by two ways."""
     if (type(other), str(other)) != (type(first), str(first)):
         first.add_note(f"Besides: {type(other).__name__}: {other}")

@@ -104,7 +104,8 @@ class Feed:
         self._gave_up = False
 
     def plan_ahead(self, shelf: FedShelf, state: Any) -> None:
-        """Of a state that was loaded: else its first save would walk it, while training goes on.
+        """Plans saves of a state that was loaded: else the first would walk it, while training goes
+        on.
 
         No plan is made where a save would make other tensors than there are, or cannot be planned.
         What cannot be stored is the first save's to tell. Behind a first save there is nothing to
@@ -236,7 +237,7 @@ class Feed:
 
     @property
     def sources(self) -> Sources | None:
-        """Of the saves to come, where they can be planned."""
+        """The sources of the saves to come; None where there is no plan."""
         return None if self._plan is None else self._plan.sources
 
     def note(self, error: Exception | None) -> None:

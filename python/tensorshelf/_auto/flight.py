@@ -23,7 +23,7 @@ logger = logging.getLogger("tensorshelf")
 
 
 class Flight:
-    """Of one autosave: the last of its saves. For one thread, and for signals that end its calls.
+    """The last save of one autosave. For one thread, and for signals that end its calls.
 
     ``deadline``: seconds that a signal waits for it. ``all_heard``: what became of each save is
     asked for, also of one behind which another was begun; without, the pipeline tells of those.

@@ -69,8 +69,8 @@ class Gates:
 
 
 def unsaved_parameters(state: Any) -> list[tuple[str, int]]:
-    """Of each optimizer in the state that steps some which are nowhere else in it: its kind, and
-    how many they are.
+    """The kind of each optimizer in the state that steps parameters which are nowhere else in it,
+    and how many these are.
     """
     saved = set(map(id, objects.parameters(state)))
     found = []

@@ -27,7 +27,7 @@ class JoinedTraces:
 
 
 class _Trace(NamedTuple):
-    """Of one rank."""
+    """The trace of one rank."""
 
     rank: int
     clock: str

@@ -43,7 +43,7 @@ class Loaders:
         return left
 
     def state_dict(self) -> dict[str, Any]:
-        """Of those that were saved and did not come again yet, what was saved."""
+        """The places of all loaders: of those that did not come again yet, what was saved."""
         made = [batches.state_dict() for batches in self.made]
         return {"batches": made + self._saved[len(made) :]}
 

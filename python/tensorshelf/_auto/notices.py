@@ -38,7 +38,7 @@ class Notices:
         logger.warning("autosave: %s", found.error())
 
     def in_the_middle(self, step: int) -> None:
-        """Of adding up gradients: once, for a loop that does it does it again."""
+        """A step while gradients are added up: once, for a loop that does it does it again."""
         error = error_in_the_middle(step)
         if self._raises:
             raise error

@@ -131,7 +131,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_begin(value: Any) -> bool:
-    """Of an epoch: the states of the global generators, and of the loader's own."""
+    """Whether it is how an epoch begins: states of the global generators, and the loader's own."""
     return (
         isinstance(value, Mapping)
         and RNG()._fits_state(value.get("global"))

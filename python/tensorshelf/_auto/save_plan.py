@@ -73,8 +73,8 @@ class SavePlan(NamedTuple):
 
 
 def planned(shelf: Tensors, state: Any, flat: Flat, eager: set[str] | None) -> SavePlan:
-    """Of a flattened state that the shelf holds, saved or loaded just now. ``eager`` names tensors
-    that may change when step() returns; None: all. Raises Changed where it cannot be.
+    """The plan of a flattened state that the shelf holds, saved or loaded just now. ``eager`` names
+    tensors that may change when step() returns; None: all. Raises Changed where there can be none.
     """
     again = Again(state, flat)
     gated = Gated() if eager is None else gated_in(state)

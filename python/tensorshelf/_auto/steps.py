@@ -6,7 +6,7 @@ logger = logging.getLogger("tensorshelf")
 
 
 class Steps:
-    """Of one autosave. For one thread."""
+    """The steps that one autosave was told of, and saved, last. For one thread."""
 
     def __init__(self) -> None:
         self.told: int | None = None  # by the last step()

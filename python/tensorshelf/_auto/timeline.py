@@ -53,7 +53,7 @@ class Save(NamedTuple):
 
 
 class Timeline:
-    """Of the last steps and saves. Keeps no save alive but those on their way. For one thread."""
+    """The last steps and saves. Keeps no save alive but those on their way. For one thread."""
 
     def __init__(self) -> None:
         self.computed: deque[Span] = deque(maxlen=_MOST)  # between two calls of step()

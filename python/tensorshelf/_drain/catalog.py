@@ -36,7 +36,7 @@ _V = TypeVar("_V", bound=Version)
 
 
 def rank_folder(rank: int) -> str:
-    """Of the part of one rank of a group."""
+    """The folder that has the parts of one rank of a group."""
     return f"rank-{rank}"
 
 
@@ -53,8 +53,8 @@ class Entry(NamedTuple, Generic[_V]):
 
 
 class Catalog(Generic[_V]):
-    """Of one folder of a remote, kept from one look to the next: what lies there never changes. For
-    one thread.
+    """The versions in one folder of a remote, kept from one look to the next: what lies there never
+    changes. For one thread.
     """
 
     def __init__(self, remote: Remote, folder: str, decode: Callable[[bytes, str], _V]) -> None:
@@ -96,17 +96,17 @@ class Catalog(Generic[_V]):
 
 
 def manifests_at(remote: Remote) -> Catalog[Manifest]:
-    """Of versions of one shelf."""
+    """The catalog of versions of one shelf."""
     return Catalog(remote, manifest.FOLDER, manifest.decode)
 
 
 def joints_at(remote: Remote) -> Catalog[Joint]:
-    """Of versions of a group."""
+    """The catalog of versions of a group."""
     return Catalog(remote, joint.FOLDER, joint.decode)
 
 
 def names_at(remote: Remote, folder: str) -> list[Name]:
-    """Of all versions there, the oldest first."""
+    """The names of all versions there, the oldest first."""
     return sorted(filter(None, map(manifest.name_of, remote.sizes(folder))))
 
 
@@ -116,7 +116,7 @@ def epoch_of(part: Part) -> Epoch:
 
 
 def in_common(ranks: Iterable[list[Entry[Manifest]]]) -> set[Epoch]:
-    """Of which all members of the group have their parts."""
+    """The epochs of which all members of the group have their parts."""
     had: dict[Epoch, set[int]] = {}
     for entries in ranks:
         for entry in entries:

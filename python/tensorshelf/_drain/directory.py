@@ -18,7 +18,7 @@ _TEMPORARY = ".tmp"
 
 
 class Directory:
-    """Of one job. Any thread."""
+    """A directory as the remote of one job. Any thread."""
 
     def __init__(self, path: str, below: str = "") -> None:
         self._top = os.path.abspath(os.path.expanduser(path))

@@ -11,7 +11,7 @@ from tensorshelf._core import CHUNK_BYTES
 
 
 class Tensor(NamedTuple):
-    """Of a version."""
+    """A tensor of a version."""
 
     name: str
     dtype: str

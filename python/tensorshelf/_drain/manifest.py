@@ -46,7 +46,7 @@ _T = TypeVar("_T")
 
 
 class Name(NamedTuple):
-    """Of a manifest; the newest compares highest."""
+    """The name of a manifest; the newest compares highest."""
 
     sequence: int
     generation: int
@@ -84,7 +84,7 @@ def chunk_name(hash: str, suffix: str) -> str:
 
 
 def hash_of(data: Any) -> str:
-    """Of a piece."""
+    """The SHA-256 of a piece, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -27,7 +27,7 @@ class Agreed(NamedTuple):
 
 
 class Meeting:
-    """Of one rank. The lock is that of ``standing``."""
+    """Where the drain of one rank meets the others. The lock is that of ``standing``."""
 
     def __init__(self, standing: Standing, drain: Drain, rank: int) -> None:
         self._standing = standing
@@ -72,7 +72,7 @@ class Meeting:
             self._standing.changed.notify_all()
 
     def over(self) -> None:
-        """Of what was promised nothing holds any more: it was decided, or never will be."""
+        """Nothing that was promised holds any more: the epoch was decided, or never will be."""
         with self._standing.changed:
             self._promised = False
 

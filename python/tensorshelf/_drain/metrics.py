@@ -49,7 +49,7 @@ class Metrics:
             self._saves.append(_Save(step, after, number))
 
     def of(self, step: int | None, version: int) -> float | None:
-        """Of a version that was saved with that step."""
+        """The metric of a version that was saved with that step, or None."""
         with self._lock:
             for save in reversed(self._saves):
                 if save.step == step and save.after < version:

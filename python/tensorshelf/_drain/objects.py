@@ -12,7 +12,7 @@ from tensorshelf.errors import BadArgument, IoError, ShelfError, UnsupportedErro
 
 
 class Objects:
-    """Of one job. Any thread."""
+    """A place that fsspec knows, as the remote of one job. Any thread."""
 
     def __init__(self, url: str, below: str = "") -> None:
         self._url = url

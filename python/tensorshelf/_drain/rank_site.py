@@ -195,11 +195,11 @@ class RankSite:
             self._names.roll.forget()
 
     def _epochs(self) -> set[Epoch]:
-        """Of the versions that are known to be there."""
+        """The epochs of the versions that are known to be there."""
         return {epoch_of(entry.manifest.group) for entry in self._joints.entries()}
 
     def _named_by(self, joints: list[Entry[Joint]]) -> set[Name]:
-        """Of this rank's parts."""
+        """The names that these versions give to this rank's parts."""
         parts = [entry.manifest.parts for entry in joints]
         return {each[self._rank].name for each in parts if self._rank < len(each)}
 

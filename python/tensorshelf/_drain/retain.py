@@ -16,7 +16,7 @@ _V = TypeVar("_V", bound=Version)
 
 
 class Rule(NamedTuple):
-    """Of one drain."""
+    """What one drain is to keep."""
 
     shelf: str  # what others drained there stays
     keep: int
@@ -78,7 +78,7 @@ def split(rule: Rule, entries: list[Entry[_V]]) -> tuple[list[Entry[_V]], list[E
 def split_parts(
     job: str, entries: list[Entry[Manifest]], named: Collection[Name], floor: int
 ) -> tuple[list[Entry[Manifest]], list[Entry[Manifest]]]:
-    """Of a rank's parts what stays, and what goes. ``named``: by versions of the group. All else of
+    """What stays of a rank's parts, and what goes. ``named``: by versions of the group. All else of
     this job goes that none will name: they are named in their order, and none from here on whose
     number is below ``floor``. What is newer may be named yet.
     """
@@ -100,7 +100,7 @@ def _parted(
 
 
 class Collector:
-    """Of one drain. For one thread."""
+    """Deletes what one drain keeps no more. For one thread."""
 
     def __init__(self, remote: Remote, catalog: Catalog[Manifest]) -> None:
         self._remote = remote

@@ -46,7 +46,8 @@ Written = tuple[tuple[int, int], ...]  # the ids of a piece's tensors, and who w
 
 
 class Hashes:
-    """Of pieces, by the versions that wrote their tensors: what is known is not read again.
+    """The hashes of pieces, by the versions that wrote their tensors: what is known is not read
+    again.
 
     A version number means one thing within one opening of a shelf, and so do these. A tensor keeps
     its id where its name becomes another's.

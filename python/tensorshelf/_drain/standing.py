@@ -169,7 +169,7 @@ class Standing:
             self._set(last)
 
     def all_sent(self, *, spared: int) -> None:
-        """Of a version, or a rank's part; so many bytes needed not be."""
+        """All of a version, or of a rank's part, is sent; so many bytes needed not be."""
         with self.changed:
             self._spared += spared
             self.error = None
@@ -183,7 +183,7 @@ class Standing:
             self._set(made)
 
     def lack(self, ranks: tuple[int, ...]) -> None:
-        """Of a group, on rank 0: their parts are not there of the version on its way."""
+        """On rank 0 of a group: these ranks' parts of the version on its way are not there."""
         with self.changed:
             self._lacking = ranks
 

@@ -87,7 +87,7 @@ class Pieces:
         self._stored[stored.hash] = stored
 
     def drop(self, names: set[str]) -> None:
-        """Of objects that were deleted, within CHUNKS."""
+        """Forgets objects that were deleted. Their names are those within CHUNKS."""
         for name in names:
             self._unsure.pop(name, None)
             self._stored.pop(name.rpartition("/")[2].partition(".")[0], None)

@@ -10,7 +10,7 @@ from tensorshelf.errors import ShelfBusy
 
 
 class Writer:
-    """Of one folder. For one thread."""
+    """The names that one job gives in one folder. For one thread."""
 
     def __init__(self, remote: Remote, folder: str, shown: str) -> None:
         self._remote = remote

@@ -23,7 +23,7 @@ class Alike(NamedTuple):
 
 
 def alike(state: Any, sharded: frozenset[int], rank: int, members: int) -> Alike:
-    """Of a state in which what lies at ``sharded`` is a part of something."""
+    """What of a state ranks hold alike, where what lies at ``sharded`` is a part of something."""
     modules = list(objects.modules(state))
     ignored = frozenset(_begins(_ignored(modules)))
     parameters = [p for module in modules for p in module.parameters()]

@@ -77,7 +77,7 @@ def seconds_of(timeout: Any) -> float:
 
 
 def name_of(what: str, given: Any) -> str | None:
-    """Of what ranks have in common, such as a node."""
+    """The name of what ranks have in common, such as a node; None where none was given."""
     if given is not None and not isinstance(given, str):
         raise BadArgument(
             f"{what}={given!r} is no name", f"Use a str, such as {what}={str(given)!r}, or None."
@@ -107,7 +107,7 @@ def path_of(what: str, given: Any) -> str:
 
 
 def check_paths(paths: Any) -> None:
-    """Of the shelves of all ranks."""
+    """Raises BadArgument for what cannot be the paths of the shelves of all ranks."""
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise BadArgument(f"{paths!r} is one path", "Give a list of the paths of all ranks.")
     if not isinstance(paths, Iterable):

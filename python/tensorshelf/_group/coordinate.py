@@ -89,6 +89,6 @@ def checked(posted: Posted, steps: dict[int, tuple[int, int]]) -> _core.GroupMes
 
 
 def forget(steps: dict[int, tuple[int, int]], number: int) -> None:
-    """Of epochs up to this one."""
+    """Forgets the steps of epochs up to this one."""
     for epoch in [epoch for epoch in steps if epoch <= number]:
         del steps[epoch]

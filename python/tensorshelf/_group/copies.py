@@ -49,7 +49,7 @@ class Pair(NamedTuple):
 
 
 class Copy:
-    """Of this rank's part, with one keeper, on that node. For one thread at a time."""
+    """The copy of this rank's part with one keeper, on that node. For one thread at a time."""
 
     def __init__(self, pair: Pair, wire: Wire, seconds: float, links: Links, node: str) -> None:
         self.pair = pair

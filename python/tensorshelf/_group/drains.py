@@ -30,7 +30,7 @@ class Drains(Protocol):
 
 
 class NoDrain:
-    """Of a rank that has none."""
+    """What a rank without a drain has in the place of one."""
 
     def begin(self) -> None: ...
 

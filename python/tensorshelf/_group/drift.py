@@ -44,8 +44,8 @@ class Chunk(NamedTuple):
 
 
 class Chunks:
-    """Of the tensors that are alike, by their names. ``of_first``: those that rank 0 gives, which
-    differ, and are to be the same ones on all ranks.
+    """The chunks of the tensors that are alike, by their names. ``of_first``: those that rank 0
+    gives, which differ, and are to be the same ones on all ranks.
     """
 
     def __init__(self, wholes: Mapping[str, Any], of_first: Iterable[str] = ()) -> None:
@@ -82,7 +82,7 @@ class Chunks:
 
 
 def _hashed(piece: Piece, seed: int) -> tuple[int | None, Callable[[], int]]:
-    """Of what it holds now."""
+    """The hash of what it holds now, None where a device is to be waited for; and what gives it."""
     import torch
 
     values = piece.values().view(torch.uint8)

@@ -44,7 +44,7 @@ _MOMENT = 1.0  # seconds
 
 
 class Exchange:
-    """Of one start of a group. For the trainer's thread."""
+    """The exchange of pieces at one start of a group. For the trainer's thread."""
 
     def __init__(
         self,
@@ -126,13 +126,13 @@ class Exchange:
         self._next = _LOADED
 
     def _entered(self, offers: list[str]) -> list[Array]:
-        """Of all ranks; none where one of them is not found."""
+        """The rooms of all ranks; none where one of them is not found."""
         rooms = [hall.entered(offer, hall_ring.room_bytes()) for offer in offers]
         found = [room for room in rooms if room is not None]
         return found if len(found) == len(rooms) else []
 
     def _shares(self, spots: Sequence[Spot]) -> list[Share]:
-        """Of each rank. Raises LayoutError where this rank's is not what was saved."""
+        """The share of each rank. Raises LayoutError where this rank's is not what was saved."""
         _check_writers(spots, self._members)
         sizes = {spot.place.name: (spot.place.writers, len(spot.memory)) for spot in spots}
         shares = []
@@ -181,7 +181,7 @@ class Exchange:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Of what its frames hold."""
+    """Lets go of what the frames of an error, and of those behind it, hold."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

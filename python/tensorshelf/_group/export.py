@@ -30,7 +30,7 @@ _HOLDERS = {"list", "tuple"}
 
 
 class Named(NamedTuple):
-    """Of a state, what becomes of it in a file."""
+    """What becomes of a state in a file."""
 
     tensors: dict[str, tensors.Tensor]
     left_out: tuple[str, ...]  # paths of what is no tensor
@@ -91,8 +91,8 @@ def write(
     values: Iterable[tuple[str, Any]],
     step: int | None,
 ) -> None:
-    """Of ``values``, tensors by the names of their places. Needs the memory for all of them. The
-    file is there whole or not at all, and durable.
+    """Writes ``values``, tensors by the names of their places. Needs the memory for all of them.
+    The file is there whole or not at all, and durable.
     """
     held = {name: _bytes(value) for name, value in values}
     arrays = {name: _array(tensor, held) for name, tensor in wanted.items()}

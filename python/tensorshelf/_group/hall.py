@@ -31,7 +31,7 @@ class _Door(NamedTuple):
 
 
 class Room:
-    """Of this rank, to be filled by it. ``offer`` is empty where the machine lends none."""
+    """This rank's room, to be filled by it. ``offer`` is empty where the machine lends none."""
 
     def __init__(self, nbytes: int) -> None:
         self.offer = ""

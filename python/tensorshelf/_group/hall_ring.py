@@ -31,7 +31,7 @@ def room_bytes() -> int:
 
 
 class HallRing:
-    """Of more than one rank, with the room of each. For one thread; raises as ``Ring`` does."""
+    """A ring of several ranks, with the room of each. For one thread; raises as ``Ring`` does."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ class Source(Protocol):
 
 
 class _WithinMemory:
-    """Of a part that lies within memory that other tensors show: it is read whole."""
+    """A part that lies within memory that other tensors show: it is read whole."""
 
     def __init__(self, reader: Reader, piece: Piece, lock: threading.Lock) -> None:
         self._reader, self._piece, self._lock = reader, piece, lock

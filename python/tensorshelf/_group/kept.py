@@ -50,7 +50,7 @@ class KeptShelf:
 
 
 def kept_path(of: str, folder: str | None, owner: int) -> str:
-    """Of the copy that lies beside a rank's own shelf. Raises BadArgument beside a device."""
+    """The path of the copy beside a rank's own shelf. Raises BadArgument beside a device."""
     if folder is None and os.path.exists(of) and not os.path.isfile(of):
         raise BadArgument(
             f"{of} is no file, and a copy of another rank's part cannot lie beside it",

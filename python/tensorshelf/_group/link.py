@@ -71,7 +71,7 @@ class Link:
         self._rooms.reverse()
 
     def send_sum(self, *, right: bool, wait: bool = True) -> None:
-        """Of all that was sent; a wrong one, where that was not what was meant."""
+        """Sends the sum of all that was sent; a wrong one, where that was not what was meant."""
         self.frame[:_SUM_BYTES].view(np.uint64)[0] = self._sum ^ (0 if right else 1)
         self.send(_SUM_BYTES)
         if wait:

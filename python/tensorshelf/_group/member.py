@@ -57,8 +57,9 @@ def _bug(what: str) -> _Bug:
 
 
 class Member:
-    """Of one generation of a group. ``last``: the epoch that all go on from, in this generation.
-    ``copies`` are those of its part, which have it before this rank votes into the ``box``.
+    """A rank in one generation of a group. ``last``: the epoch that all go on from, in this
+    generation. ``copies`` are those of its part, which have it before this rank votes into the
+    ``box``.
     """
 
     def __init__(
@@ -300,7 +301,7 @@ class Member:
         return self._core.resolve(self._session, commit)
 
     def _drop_what_is_left(self, save: GroupSave) -> None:
-        """Of one that was voted against: Ctrl-C may have come behind its preparing."""
+        """Abandons what is prepared of a save voted against: Ctrl-C may have come behind that."""
         found = self._core.prepared()
         if found is not None and found["id"] == save.part.mark():
             try:

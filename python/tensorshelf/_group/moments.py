@@ -40,7 +40,7 @@ class Epoch:
 
 
 class Moments:
-    """Of the last epochs of one start. One thread notes them, and any may read."""
+    """What became of the last epochs of one start. One thread notes it, and any may read."""
 
     def __init__(self, rank: int, node: str, start: tuple[str, int]) -> None:
         self.rank = rank

@@ -27,7 +27,7 @@ _NAME = "what ranks say to each other"
 
 
 class Naming(NamedTuple):
-    """Of one call, as a rank sees it."""
+    """One call that is to be named, as a rank sees it."""
 
     wire: Wire
     rank: int

@@ -39,7 +39,7 @@ class Held(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """Of one rank."""
+    """What one rank has found, and what it was told."""
 
     site: Site
     replicate: int  # copies of each part that it was told to keep with others

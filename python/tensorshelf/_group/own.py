@@ -18,7 +18,7 @@ _SHORT_BYTES = 64 << 10  # of a generator: 2.5 KB of Python's and NumPy's, 5 KB 
 
 
 def own_keys(ranks: Sequence[Saved]) -> dict[Any, int]:
-    """Of the outermost keys those below which a rank has something else than rank 0, and the first
+    """The outermost keys below which a rank has something else than rank 0, each with the first
     such rank. Floating-point tensors are not compared: buffers of a model differ, and rank 0's are
     taken.
     """
@@ -62,7 +62,7 @@ class _Two(NamedTuple):
 
 
 def _short_bytes(reader: Reader, node: Node) -> bytes | None:
-    """Of what may be of a rank alone; None of all else."""
+    """The bytes of what may be of a rank alone; None of all else."""
     about = tensors.Tensor.of(node)
     if isinstance(about.place, bytes):
         return about.place

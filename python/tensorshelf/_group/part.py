@@ -16,7 +16,7 @@ _ALIKE = "alike"  # of a mark alone
 
 
 class Part(NamedTuple):
-    """Of one rank."""
+    """The part of one rank in one epoch."""
 
     job: str  # the same for all starts of a job, and no other's
     rank: int
@@ -59,7 +59,7 @@ def part_of_mark(mark: bytes) -> Part | None:
 
 
 def part_of_state(found: Any) -> Part:
-    """Of what a saved state has under KEY. Raises CorruptError for what is no part."""
+    """The part that a saved state has under KEY. Raises CorruptError for what is no part."""
     if isinstance(found, dict) and found.keys() == {"job", *_FIELDS}:
         job, numbers = found["job"], [found[field] for field in _FIELDS]
         if isinstance(job, str) and all(type(number) is int and number >= 0 for number in numbers):
@@ -71,7 +71,7 @@ def part_of_state(found: Any) -> Part:
 
 
 def refused(prepared: Iterable[tuple[Part, int | None]]) -> set[tuple[int, int]]:
-    """Of what is prepared, with its steps: epochs in which ranks had saved different steps, or
+    """The epochs of what is prepared, with its steps, in which ranks had saved different steps, or
     replicas that differed. The coordinator cannot have committed them, though all have their parts.
     """
     found: dict[tuple[int, int], set[tuple[str, int | None]]] = {}

@@ -25,7 +25,7 @@ class Parted(NamedTuple):
 
 
 class Ranks(NamedTuple):
-    """Of a group, as one of them sees it."""
+    """A group, as one of its ranks sees it."""
 
     rank: int
     members: int
@@ -34,7 +34,7 @@ class Ranks(NamedTuple):
 
 
 def parted(flat: Flat, state: Any, ranks: Ranks) -> Parted:
-    """Of ``state``, flattened; its nodes are changed in place."""
+    """What this rank saves of ``state``, flattened; its nodes are changed in place."""
     nodes = list(all_tensors(flat.tree))
     found = alike(state, _sharded(flat, nodes), ranks.rank, ranks.members)
     if ranks.is_numbered_anew:  # whose buffers are given is not known alike by all

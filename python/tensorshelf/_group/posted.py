@@ -34,7 +34,7 @@ class Posted(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Of the epoch."""
+        """The number of the epoch."""
         _, number = self.message.epoch
         return number
 
@@ -50,5 +50,5 @@ def decision_key(number: int, rank: int) -> str:
 
 
 def relay_box(first: int) -> str:
-    """Of the relay that this rank has."""
+    """The box of the relay that this rank has."""
     return f"{BOX}/of-{first}"

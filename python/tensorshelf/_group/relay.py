@@ -15,7 +15,7 @@ _VOTES = (_core.GroupMessageKind.yes, _core.GroupMessageKind.no)
 
 
 class Relaying:
-    """Of the node that these ranks are on. For one thread."""
+    """The relay of the node that these ranks are on. For one thread."""
 
     def __init__(self, wire: Wire, relay: _core.Relay, ranks: list[int]) -> None:
         self._wire = wire

@@ -13,7 +13,7 @@ logger = logging.getLogger("tensorshelf")
 
 
 class Renewal:
-    """Of those of one rank's part. For the group's thread, before its first save.
+    """The renewal of the copies of one rank's part. For the group's thread, before its first save.
 
     A copy is of the epoch before, or none, until all of it has come: then it is flipped, as one
     version of the keeper's shelf. There is nothing to decide on: the epoch is committed already.

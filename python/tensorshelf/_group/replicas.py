@@ -133,7 +133,7 @@ class Replicas:
             other.holds = shelf._core.version
 
     def lacking(self, epoch: int) -> list[Copy]:
-        """Of the copies of this rank's part, those that are not of that epoch."""
+        """The copies of this rank's part that are not of that epoch."""
         return [copy for copy in self.copies if copy.epoch != epoch]
 
     def close(self, wire: Wire, seconds: float, *, settled: bool) -> None:

@@ -71,7 +71,7 @@ class Neighbours:
 
 
 class Ring:
-    """Of more than one rank. For one thread. Raises LinkLost where a neighbour is gone, or gives
+    """A ring of several ranks. For one thread. Raises LinkLost where a neighbour is gone, or gives
     and takes nothing for the seconds of the links, and CorruptError where something came otherwise
     than it was sent. ``go_on`` says whether it is wanted still.
     """

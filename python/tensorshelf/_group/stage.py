@@ -19,7 +19,7 @@ SumUp = Callable[[list[str]], str]  # of what all brought, in the order of their
 
 
 class Verdict(NamedTuple):
-    """Of rank 0, on all; the greater of two kinds tells more."""
+    """What rank 0 tells all; the greater of two kinds tells more."""
 
     kind: int
     rank: int = 0  # that is meant, where one is

@@ -20,7 +20,7 @@ ALL_LEFT = "all left"
 
 
 class Station:
-    """Of one start of a rank. ``connect`` is called where it has a thread that takes votes."""
+    """A rank's place at one start. ``connect`` is called where it has a thread that takes votes."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ def told(link: Link) -> Contents:
 
 
 class Version(Protocol):
-    """Of a shelf: at() of the native module gives one."""
+    """A version of a shelf: at() of the native module gives one."""
 
     def names(self) -> list[str]: ...
 
@@ -100,7 +100,7 @@ def _tensor(version: Version, name: str, chunks: list[int] | None = None) -> Sen
 
 
 def _runs(chunks: list[int], nbytes: int) -> Iterator[tuple[int, int]]:
-    """Of chunks side by side one."""
+    """Runs of bytes, one for chunks side by side: where each begins, and how long it is."""
     begin = end = -1
     for chunk in sorted(chunks):
         if chunk * _CHUNK != end:

@@ -45,7 +45,7 @@ class GroupShelf(MemberShelf, StartShelf, Protocol):
 
 
 class Together:
-    """Of one autosave, in place of ``Alone``. For one thread. Keeps no shelf alive."""
+    """The commits of one autosave, in place of ``Alone``. For one thread. Keeps no shelf alive."""
 
     alone = False
 
@@ -156,7 +156,7 @@ class Together:
         return self._exchange.loading()
 
     def flat(self, state: Any) -> Flat:
-        """Of which this rank saves its pieces, where it is to."""
+        """The flattened state, of which this rank saves its pieces, where it is to."""
         flat, group = flatten(state), self._group
         if not group.partition or group.members == 1 or self._agreed is None:
             return flat
@@ -213,7 +213,7 @@ class Together:
         self.failed(error)
 
     def _number(self, step: int) -> None:
-        """Of the epoch that begins: each is a save of every rank, though it comes to nothing."""
+        """Counts the epoch that begins, a save of every rank, though it comes to nothing."""
         if self._member is None or self._agreed is None:
             raise UnsupportedError(
                 "ranks that save together agree first on what they go on from",

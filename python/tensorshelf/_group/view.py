@@ -35,7 +35,7 @@ class MergedView:
 
     @property
     def step(self) -> int | None:
-        """Of the version that all ranks have."""
+        """The step of the version that all ranks have."""
         return self._step
 
     @property

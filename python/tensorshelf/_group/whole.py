@@ -60,8 +60,8 @@ class _Named(NamedTuple):
 
 
 def whole_of(trees: Sequence[Node], readers: Sequence[Reader]) -> Whole:
-    """Of the ranks' trees, in their order. Raises CorruptError for what one program never saves,
-    and BadArgument for a Shard that no place is found for.
+    """What the ranks' trees, in their order, are as one state. Raises CorruptError for what one
+    program never saves, and BadArgument for a Shard that no place is found for.
     """
     trees = [_untied(_without_group(tree), list(all_tensors(tree))) for tree in trees]
     of_ranks = [list(_found(tree, ())) for tree in trees]
@@ -263,7 +263,7 @@ def _insert(tree: Node, found: _Found, part: Node, whose: str) -> None:
 
 
 def names_in(tree: Node) -> list[str]:
-    """Of the tensors of the shelf that a tree has."""
+    """The names of the tensors of the shelf that a tree has, sorted."""
     places = (tensors.Tensor.of(node).place for node in all_tensors(tree))
     homes = (place[0] if isinstance(place, list) else place for place in places)
     return sorted({home for home in homes if isinstance(home, str)})

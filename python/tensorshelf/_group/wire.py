@@ -73,7 +73,7 @@ class Wire:
         self._queues = _queues_of(self._store)  # of all ranks' stores, or of none
 
     def _call(self, do: Callable[..., Any], *args: Any) -> Any:
-        """Of the store."""
+        """Calls the store."""
         return do(*args)
 
     def place(self) -> tuple[Store, str]:

@@ -256,7 +256,7 @@ def _parameters(optimizer: Any) -> list[list[int]]:
 
 
 def _leaf(depth: int) -> Look:
-    """Of what may grow: no deeper than a record may be."""
+    """A look at what may grow: no deeper than a record may be."""
 
     def look(value: Any, found: Found) -> None:
         found.leaves.append(record.packed(_plain_node(value, depth)))
@@ -273,8 +273,8 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _plain_node(value: Any, depth: int) -> Node:
-    """Of plain values and lists, tuples and dicts of them, as flatten() has it: a list of losses
-    may grow. Raises Changed.
+    """The node of plain values and lists, tuples and dicts of them, as flatten() has it: a list of
+    losses may grow. Raises Changed.
     """
     if depth > paths.DEEPEST:
         raise Changed
@@ -311,7 +311,7 @@ def _address(value: Any) -> int:
 
 
 def _part(look_at: Look, value: Any) -> Look:
-    """Of a tensor that is sharded: at what this rank has of it."""
+    """A look at a tensor that is sharded: at what this rank has of it."""
     kind, place = type(value), shards.place_of(value)
 
     def look(now: Any, found: Found) -> None:

@@ -116,7 +116,7 @@ def _taken_apart(node: list[Any]) -> tuple[str, list[Any]]:
 
 
 def _check_key(node: object, depth: int) -> None:
-    """Of a dictionary, or an item of a set."""
+    """Checks a key of a dictionary, or an item of a set."""
     if not isinstance(node, list):
         _check_plain(node)
         return

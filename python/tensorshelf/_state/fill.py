@@ -58,7 +58,7 @@ def load_into(
 
 
 def _without(tree: Node, is_left_out: Callable[[Any], bool]) -> Node:
-    """Of a mapping, what lies under the other keys."""
+    """A mapping with what lies under the other keys."""
     kept = [item for pair in pairs(tree) if not is_left_out(key_of(pair[0])) for item in pair]
     return [*head(tree), *kept]
 

@@ -125,7 +125,7 @@ class _Walk:
         return nodes
 
     def _key(self, key: Any, path: Path | None) -> Node:
-        """Of a dictionary, with its type; or an item of a set."""
+        """The node of a key of a dictionary, with its type; or of an item of a set."""
         try:
             if type(key) is tuple:
                 return ["tuple", *(self._key(item, path) for item in key)]

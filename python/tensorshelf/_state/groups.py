@@ -19,7 +19,9 @@ def groups_of(saved: Any) -> list[Mapping[Any, Any]]:
 
 
 def same_groups(optimizer: Any, saved: Any, path: Path | None) -> None:
-    """Of one that was saved by its parameters' numbers: the model was not beside it."""
+    """Raises LayoutError where the groups have other numbers of parameters than those that were
+    saved. For an optimizer that was saved by its parameters' numbers: the model was not beside it.
+    """
     groups = groups_of(saved)
     if not groups:
         return
@@ -36,8 +38,9 @@ def same_groups(optimizer: Any, saved: Any, path: Path | None) -> None:
 def same_partition(
     saved: list[Any], own: list[Any], names: list[list[str]], path: Path | None
 ) -> None:
-    """Of one that was saved by its parameters' names: those that are known to both lie together as
-    they did, where it makes a difference. Else some would get the options of others.
+    """Raises LayoutError where parameters that are known to both do not lie together as they did,
+    and it makes a difference: else some would get the options of others. For an optimizer that was
+    saved by its parameters' names.
     """
     home = {name: number for number, group in enumerate(saved) for name in group["params"]}
     homes = [{home[name] for name in group if name in home} for group in names]

@@ -80,7 +80,7 @@ AnyJob = Job | HostJob | BoxJob
 
 
 def batches(jobs: Iterable[AnyJob]) -> Iterator[list[AnyJob]]:
-    """Of some MiB each, for one thread."""
+    """Batches of some MiB, each for one thread."""
     some: list[AnyJob] = []
     held = 0
     for job in jobs:

@@ -43,7 +43,7 @@ class Counted:
 
 
 class Memories:
-    """Of tensors in their order."""
+    """The memories of tensors, in their order."""
 
     def __init__(self) -> None:
         self._layouts: _core.TensorLayouts | None = _core.TensorLayouts()

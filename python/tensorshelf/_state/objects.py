@@ -257,7 +257,7 @@ def _parts(
     path: Path | None = None,
     above: frozenset[int] = frozenset(),
 ) -> Iterator[tuple[Path | None, Any]]:
-    """Of containers within each other, what is wanted of what is in them."""
+    """What is wanted in containers within each other, with its path."""
     if wanted(value):
         yield path, value
         return
@@ -279,7 +279,7 @@ def optimizer_options() -> frozenset[str]:
 
 
 def names_of(optimizer: Any, names: Mapping[int, str]) -> list[list[str]] | None:
-    """Of the parameters of each of its groups; None where one has none."""
+    """The names of the parameters of each of its groups; None where one lacks its own."""
     groups = [[names.get(id(p), "") for p in group["params"]] for group in optimizer.param_groups]
     flat = [name for group in groups for name in group]
     return groups if all(flat) and len(set(flat)) == len(flat) else None

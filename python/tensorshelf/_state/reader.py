@@ -35,7 +35,8 @@ def all_tensors(node: Node) -> Iterator[Node]:
 
 
 class Reader:
-    """Of one tree. Memory is there at once; what it holds, when ``read_all`` has returned.
+    """The tensors of one tree. Memory is there at once; what it holds, when ``read_all`` has
+    returned.
 
     ``exchange`` has of other ranks what lies here in pieces. It is called once then, where there
     are such, with all of them: other ranks need what this one does not.
@@ -140,7 +141,7 @@ class Reader:
         run_all(jobs, report)
 
     def _memory(self, target: Any, tensor: tensors.Tensor) -> Array | DeviceMemory | None:
-        """Of a target, where the tensor can be read straight into it."""
+        """The memory of a target, where the tensor can be read straight into it; else None."""
         memory = targets.plain_memory(target, tensor)
         if isinstance(memory, DeviceMemory) and isinstance(tensor.place, str):
             handle = self._handle(tensor.place, tensor.nbytes)

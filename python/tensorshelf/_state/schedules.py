@@ -70,7 +70,7 @@ def _inner_differ(schedule: Any, state: Mapping[Any, Any], base: Any, *, in_turn
 
 
 def _counts_differ(own: Mapping[Any, Any], state: Mapping[Any, Any], key: str) -> bool:
-    """Of the groups, each of which has an entry in these lists."""
+    """Whether the groups, which have an entry each in these lists, are not as many as they were."""
     ours, theirs = own.get(key), state.get(key)
     return isinstance(ours, list) and isinstance(theirs, list) and len(ours) != len(theirs)
 

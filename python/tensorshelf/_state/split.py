@@ -95,7 +95,7 @@ def shares(wholes: Mapping[str, tuple[Writers, int]], rank: int) -> dict[str, tu
 
 
 def in_pieces(name: str, shelf: str) -> BadArgument:
-    """Of one whose other pieces are not here."""
+    """The error for a tensor whose other pieces are not here."""
     return BadArgument(
         f"{name!r} lies in pieces in the shelves of a group's ranks, and {shelf} has one of them, "
         "or none",

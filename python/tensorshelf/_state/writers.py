@@ -13,7 +13,7 @@ _MOST = 1 << 31  # ranks
 
 
 def stored(ranks: Sequence[int]) -> Writers:
-    """Of these, one or more, rising."""
+    """These ranks, one or more and rising, as a shelf says them."""
     if list(ranks) == list(range(len(ranks))):
         return len(ranks)
     runs: list[int] = []
