@@ -63,7 +63,7 @@ extern const std::uint64_t kInitialLanes[8];           // 64-byte aligned
 // The hash from the lanes after the last stripe.
 std::uint64_t merge(const std::uint64_t* lanes, const std::byte* secret, std::size_t size);
 
-// Of at most kShortBytes bytes, by libxxhash.
+// The hash of at most kShortBytes bytes, by libxxhash.
 std::uint64_t hash_short(const std::byte* source, std::size_t size, std::uint64_t seed);
 
 }  // namespace xxh3

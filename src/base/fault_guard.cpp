@@ -55,7 +55,7 @@ constexpr int kRestoresMask = 1;
 constexpr int kRestoresMask = 0;
 #endif
 
-// Of each signal; written before our handler is installed.
+// The handler of each signal before ours; written before ours is installed.
 constexpr std::array kSignals = {SIGBUS, SIGSEGV, SIGFPE};
 std::array<struct sigaction, kSignals.size()> all_previous;
 
@@ -162,8 +162,9 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   if (!is_fault(*info)) ::raise(signal);  // else the instruction faults once more, and that is it
 }
 
-// Of SIGSEGV and SIGFPE, whose handler is put in front of others' more than once: one of those may
-// have ours as the one before it, and pass on to that what we have passed to it.
+// Where SIGSEGV or SIGFPE was passed on last. Our handler of these is put in front of others' more
+// than once: one of those may have ours as the one before it, and pass on to that what we have
+// passed to it.
 std::atomic<const void*> passed_at = nullptr;
 
 void pass_on_once(int signal, siginfo_t* info, void* context) {

@@ -31,8 +31,8 @@ class PartJob {
 void side_by_side(unsigned threads, std::size_t parts, PartJob job);
 
 inline constexpr unsigned kMostThreads = 64;
-// Of this process's CPUs, which may be fewer than there are, but two at most: more were not
-// measured.
+// As many as this process has CPUs, which may be fewer than there are, but two at most: more were
+// not measured.
 unsigned default_threads();
 
 // Whether a thread pays, and how they share. The crash explorer and tests choose otherwise while no

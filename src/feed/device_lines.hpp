@@ -19,11 +19,11 @@ namespace tensorshelf {
 
 inline constexpr std::uint64_t kLineBytes = 64;
 
-// Of sources of one stream of one device, which has a mark.
+// The lines of sources of one stream of one device, which has a mark.
 class DeviceLines {
  public:
-  // Of at most 16 of the sources, as far apart in their order as can be, and others in the next
-  // round. The sources must outlive it.
+  // Queues the copies of lines of at most 16 of the sources, as far apart in their order as can be,
+  // and of others in the next round. The sources must outlive it.
   DeviceLines(std::span<const Source* const> sources, std::shared_ptr<const DeviceMark> mark,
               std::uint64_t round);
 

@@ -3,7 +3,7 @@
 // of it is copied shows there. What changes later shows where a chunk is hashed once more, and
 // compared with the hash that was made as it was copied. Each save takes another line, drawn by its
 // number, and chunks take turns.
-// Of a device lines are taken of some sources alone (device_lines.hpp), and the moment is up to
+// On a device lines are taken of some sources alone (device_lines.hpp), and the moment is up to
 // where each stream had got.
 #pragma once
 

@@ -49,7 +49,7 @@ struct Save {
   void rest_until(Clock::time_point due);
   void hurry();  // from here on nobody rests
 
-  // Of the ticket.
+  // Called by the ticket.
   bool has_staged() const;  // or failed
   bool has_landed() const;  // likewise
   bool wait_staged(std::optional<Clock::time_point> until);
@@ -71,7 +71,7 @@ struct Save {
     return plan->sources()[workers > 1 ? plan->largest_first()[turn] : turn];
   }
   Moment moment;
-  // Of the pipeline alone: the first eager sources on a device, whose copies are queued.
+  // For the pipeline alone: the first eager sources on a device, whose copies are queued.
   std::unique_ptr<DeviceBatch> queued;
   std::vector<const Source*> queued_sources;
 

@@ -35,10 +35,10 @@ class Pace {
   std::atomic<std::uint64_t> done_ = 0;
 };
 
-// Of the eager sources on a device, as many as can be copied together. Their copies are queued, and
-// the host need not wait for the device: what it does there next comes behind them.
+// Queues the copies of as many of the eager sources on a device as can be copied together. The host
+// need not wait for the device: what it does there next comes behind them.
 void queue_eager(Save& save);
-// The others, by as many of the pipeline's workers as pay.
+// Copies the others, by as many of the pipeline's workers as pay.
 void copy_eager(Save& save, const PipelineOptions& options);
 void take_queued(Save& save, bool trace);  // assigns what they brought
 

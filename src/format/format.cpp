@@ -16,7 +16,7 @@ std::uint64_t superblock_checksum(const Superblock& superblock, unsigned copy) {
                     superblock_at(copy));
 }
 
-// Of a root whose checksum is 0.
+// The hash of a root whose checksum is 0.
 std::uint64_t hash_root(const Root& root, std::uint64_t seed) {
   if (planted(Bug::word_not_covered)) {
     Root without = root;

@@ -119,7 +119,7 @@ struct TensorLayout {
   std::uint64_t chunk_count() const { return (size_bytes + kChunkBytes - 1) / kChunkBytes; }
   std::uint64_t cell_count() const { return size_bytes == 0 ? 1 : chunk_count(); }
   unsigned slot_count() const { return static_cast<unsigned>(slot_at.size() / stripes); }
-  // Of each place in slot_at.
+  // The bytes of each place in slot_at.
   std::uint64_t extent_bytes() const {
     return stripes == 1 ? size_bytes : (chunk_count() + stripes - 1) / stripes * kChunkBytes;
   }
@@ -143,8 +143,8 @@ struct MediumLayout {
 };
 using MediaTable = std::vector<MediumLayout>;  // by index, rising
 
-// Of all entries a page has room for; a path that is too long is left out. `path_hash`:
-// MediaPage::path_hash.
+// The page of these media, which has room for all entries; a path that is too long is left out.
+// `path_hash`: MediaPage::path_hash.
 Page media_page(const MediaTable& media, std::uint64_t path_hash);
 std::uint64_t path_hash(const Page& page);
 // False where an entry cannot be believed, with the reason.

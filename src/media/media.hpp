@@ -45,7 +45,7 @@ class GuardedMedium final : public Medium {
   // The bytes as the mirror of the medium there has them; false where that has none, or none so
   // long. Errors as read().
   [[nodiscard]] bool read_mirror(std::uint64_t at, std::span<std::byte> bytes);
-  // Of one that is attached; of the first by 0.
+  // The size and promises of one that is attached; of the first by 0.
   std::uint64_t size_of(unsigned index);
   Promises promises_of(unsigned index) const;
   bool is_attached(unsigned index) const;

@@ -74,7 +74,7 @@ std::unique_ptr<Medium> look_at(const std::filesystem::path& path, OpenOptions o
   }
 }
 
-// Of those that were given, a mirror of the shelf's own medium that may stand for it.
+// The first mirror that was given of the shelf's own medium and may stand for it.
 std::optional<std::string> first_mirror(const std::filesystem::path& path,
                                         const OpenOptions& options) {
   for (const Mirror& each : options.mirrors) {

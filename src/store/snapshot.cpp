@@ -16,7 +16,7 @@
 namespace tensorshelf {
 namespace {
 
-// Of a version that is held. Zeros stay zeros, without being written.
+// Copies a tensor of a version that is held. Zeros stay zeros, without being written.
 void copy_tensor(Store& from, Store& to, const VersionHold& held, std::string_view name,
                  StoredTensor& tensor, std::span<std::byte> room,
                  const std::function<void(std::uint64_t)>& note) {

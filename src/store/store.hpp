@@ -63,7 +63,7 @@ class Store {
   std::shared_ptr<StoredTensor> find(std::string_view name, std::uint64_t version) const;
   std::vector<std::string> names(std::uint64_t version) const;
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;  // diff.cpp
-  // Of a reader that says no version, the newest that its writer lets it hold: it goes on to that.
+  // A reader that says no version holds the newest that its writer lets it: it goes on to that.
   std::unique_ptr<VersionHold> hold(std::optional<std::uint64_t> version, VersionHold::By by);
   Commit rollback(std::uint64_t version);  // rollback.cpp
   // heal.cpp
@@ -72,7 +72,7 @@ class Store {
   // transactions.cpp
   bool has_uncommitted() const;
   std::string unheard_failure() const { return state_.health.unheard(); }
-  // Of a save that came to nothing: for the next call, or close(), to throw.
+  // Why a save came to nothing, for the next call, or close(), to throw.
   void keep_lost_save(std::exception_ptr why) noexcept { state_.health.keep_lost_save(why); }
   void discard();
   void begin_transaction();

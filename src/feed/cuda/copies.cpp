@@ -50,7 +50,7 @@ class CudaMark final : public DeviceMark {
   cudaEvent_t event() const { return event_; }
 
  private:
-  // Of what waits for it already, nothing is lost.
+  // What waits for it already loses nothing.
   void destroy() noexcept {
     if (cudaEventDestroy(event_) != cudaSuccess) static_cast<void>(cudaGetLastError());
   }

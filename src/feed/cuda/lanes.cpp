@@ -13,7 +13,7 @@
 namespace tensorshelf::cuda {
 namespace {
 
-// Of buffers that nobody uses: those of 16 threads that save to a drive at once.
+// How many bytes of unused buffers are kept: those of 16 threads that save to a drive at once.
 constexpr std::uint64_t kIdleBytes = std::uint64_t{512} << 20;
 
 // Whether this process uses a device already. Making it current would otherwise begin to, at the

@@ -30,7 +30,7 @@ struct DeviceCompletion {
   static constexpr unsigned kBroken = ~0u;
 };
 
-// Of several writes, how many were begun, from the first on; a negative errno where not all were.
+// How many of several writes were begun, from the first on; a negative errno where not all were.
 struct DeviceBegun {
   std::size_t count = 0;
   int error = 0;

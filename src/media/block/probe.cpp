@@ -32,7 +32,8 @@ namespace {
 constexpr std::string_view kRemoteTypes[] = {"nfs",  "nfs4",   "cifs",     "smb3",     "9p",
                                              "ceph", "lustre", "virtiofs", "glusterfs"};
 
-// Of which one kernel alone has the blocks at a time: nobody comes past the lock on a file's inode.
+// Types of which one kernel alone has the blocks at a time: nobody comes past the lock on a file's
+// inode.
 constexpr std::string_view kLocalTypes[] = {"ext2", "ext3", "ext4",     "xfs", "btrfs",
                                             "f2fs", "zfs",  "bcachefs", "jfs", "tmpfs"};
 

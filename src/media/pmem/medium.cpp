@@ -308,8 +308,8 @@ std::uint64_t PmemMedium::size() {
   return size_bytes_;
 }
 
-// Of a file as found. Its holes are filled as far as is asked for: a sparse file may go on for
-// terabytes. Where it has none its length alone may not be durable.
+// Makes room in a file as found. Its holes are filled as far as is asked for: a sparse file may go
+// on for terabytes. Where it has none its length alone may not be durable.
 void PmemMedium::make_found_room(std::uint64_t size_bytes) {
   if (size_bytes <= room_bytes_) return;
   if (gaps_) {

@@ -46,8 +46,8 @@ class OpenPart {
   int fd_;
 };
 
-// Of a file that is there: a device cannot be read, and a part without a header of its own
-// (OPTION SINGLEHDR) has none.
+// Whether a file that is there begins otherwise than a pool: a device cannot be read, and a part
+// without a header of its own (OPTION SINGLEHDR) has none.
 bool lacks_signature(const std::filesystem::path& path) {
   const OpenPart part(path);
   std::array<char, 4096> begin{};

@@ -23,7 +23,7 @@ struct PoolParts {
   bool any_directory() const;
 };
 
-// Of a pool file: itself.
+// The parts that a set names; of a pool file, itself.
 PoolParts parts_of(const ShelfFile& file);
 
 // Errc::corrupt for a part that is not there or does not begin as a pool's does, naming it, its

@@ -8,7 +8,7 @@
 namespace tensorshelf {
 namespace {
 
-// Of what is thrown away whole.
+// For what is thrown away whole: nothing of it is undone.
 struct NoUndo final : UndoLog {
   void begin(std::span<const std::byte>, std::uint64_t, const FoundSlot&) override {}
   void touch(std::uint64_t) override {}

@@ -64,7 +64,7 @@ void Stager::merge_chunk(StoredTensor& tensor, MergedChunk& merged,
   std::memcpy(whole.data() + offset, bytes.data(), bytes.size());
 }
 
-// Of a chunk whose present value the slot has, the pages that are new are enough.
+// Writes the chunk; where the slot has its present value, the pages that are new are enough.
 void Stager::write_merged(StoredTensor& tensor, const MergedChunk& merged, const FoundSlot& found) {
   const auto& [chunk, whole, offset, size, in_slot] = merged;
   if (!tensor.whole() || in_slot != tensor.working) {

@@ -46,7 +46,7 @@ void Sealer::fail_flight(const Flight& flight) noexcept {
   drop(flight);
 }
 
-// Of an attempt that is durable.
+// Flips to an attempt that is durable, and publishes it.
 void Sealer::flip_and_publish(Flight& flight, Commit& commit) {
   commit.version = flight.version->number();
   commit.data_bytes = flight.data_bytes;

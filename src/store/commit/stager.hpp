@@ -42,7 +42,7 @@ using PerMedium = std::array<std::uint64_t, kMaxMedia>;  // bytes, by the number
 // The place on each in front of which all is to lie (compactor.hpp).
 using Goals = PerMedium;
 
-// Of whoever may undo a write.
+// A log for whoever may undo a write.
 class UndoLog {
  public:
   // Before anything is written: what throws behind it is undone. The tensor's mutex is held.

@@ -9,8 +9,8 @@ namespace tensorshelf {
 using format::ChunkKind;
 using format::ChunkRecord;
 
-// Of each chunk that is assigned, whether it has those bytes already (OpenOptions::keep_unchanged),
-// sound, in a slot that the version under the attempt names. Empty where that is not asked for.
+// Whether each chunk that is assigned has those bytes already (OpenOptions::keep_unchanged), sound,
+// in a slot that the version under the attempt names. Empty where that is not asked for.
 std::vector<char> Stager::find_unchanged(const StoredTensor& tensor,
                                          std::span<const std::byte> bytes,
                                          std::uint64_t offset) const {

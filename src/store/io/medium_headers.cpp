@@ -89,7 +89,7 @@ void write_medium_anew(Medium& medium, unsigned index, const MediumIdentity& ide
   for (unsigned copy = 0; copy < kCopies; ++copy) {
     const std::uint64_t at = place_on(index, format::medium_header_at(copy));
     const format::Page whole = format::encode_medium_header(header, copy);
-    // Of the two that are seen here either may be in a cache alone: its flush failed. So neither is
+    // Either of the two that are seen here may be in a cache alone: its flush failed. So neither is
     // put at risk for the other.
     if (there.copies[copy] == format::sealed(header, copy) && !planted(Bug::header_under_way)) {
       store_over_itself(medium, at, whole, sizeof(format::MediumHeader));

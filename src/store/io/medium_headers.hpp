@@ -30,7 +30,7 @@ struct MediumHeaders {
 MediumHeaders read_medium_headers(Medium& medium, unsigned index, const format::ShelfId& of = {});
 // Whether what lies there is the mirror of a shelf's own medium.
 bool is_first_mirror(Medium& medium);
-// Of one that is: whether its last filling came to its end.
+// Whether the last filling of one that is came to its end.
 bool is_filled_mirror(Medium& medium);
 // Whether it bears no more than an interrupted adding leaves, so that it may become a medium of the
 // shelf that `headers` were read for: headers in part, stamps, and zeros. Of a device the headers

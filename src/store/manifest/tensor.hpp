@@ -50,7 +50,7 @@ struct StoredTensor {
   mutable FairMutex mutex;
   bool erased = false;
 
-  // Of the open attempt, where `attempt` is its sequence: what lies where of the chunks written.
+  // What lies where of the chunks written by the open attempt, where `attempt` is its sequence.
   std::uint64_t attempt = 0;
   bool carried = false;  // and nobody assigned it: its value is its base's, in other slots
   unsigned working = 0;  // the slot, where the tensor is placed whole
@@ -59,8 +59,8 @@ struct StoredTensor {
   ChunkSet touched;           // by the assignment under way, whose own it is
   std::uint64_t spoiled = 0;  // the attempt that lost what was staged, to an assignment undone
 
-  // Of each slot of a tensor that is placed whole, which version's value lies in each chunk of it;
-  // 0 where nobody knows. What is there already need not be copied forward.
+  // Which version's value lies in each chunk of each slot of a tensor that is placed whole; 0 where
+  // nobody knows. What is there already need not be copied forward.
   SmallArray<std::uint64_t, 3> labels;
 
   // Live leases of each slot. Raised under the mutex, lowered by any thread.
@@ -71,7 +71,7 @@ struct StoredTensor {
   void check_there() const;
   void check_sound(std::uint64_t of) const;  // Errc::spoiled
 
-  // Of each slot: chunks checked, or written, by us.
+  // Chunks of each slot that were checked, or written, by us.
   bool verified(unsigned slot, std::uint64_t chunk) const {
     return verified_.contains(slot * layout.chunk_count() + chunk);
   }
@@ -97,8 +97,8 @@ struct StoredTensor {
   std::uint64_t label(unsigned slot, std::uint64_t chunk) const {
     return labels[slot * layout.chunk_count() + chunk];
   }
-  // Of the slot, or of the part of it that has that chunk, where it is striped: which of the places
-  // it is, and where that lies.
+  // Which of the places the slot is, or the part of it that has that chunk where it is striped, and
+  // where that lies.
   unsigned place_index(unsigned slot, std::uint64_t chunk) const {
     return slot * layout.stripes + static_cast<unsigned>(chunk % layout.stripes);
   }

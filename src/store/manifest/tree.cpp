@@ -116,7 +116,8 @@ PageNode& Tree::change_leaf(std::uint32_t leaf) {
   return change(directory.below[leaf % kDirectoryRefs], 0, leaf);
 }
 
-// Of a leaf that this attempt has changed already: it is ours, whatever the way that leads there.
+// The image of a leaf that this attempt has changed already: it is ours, whatever the way that
+// leads there.
 format::Page& Tree::open_image(std::uint32_t leaf_number) noexcept {
   PageNode& node = const_cast<PageNode&>(leaf(leaf_number));
   TENSORSHELF_ASSERT(node.attempt == attempt_);

@@ -57,7 +57,7 @@ class Tree {
   // The same pages, for an attempt to change. `attempt` is not 0, and no other tree's.
   Tree successor(std::uint64_t attempt) const;
 
-  // Of the version; {} where it has none there.
+  // The record that the version has there; {} where it has none.
   format::ChunkRecord record(std::uint64_t cell) const noexcept;
 
   // Makes the pages of these cells changeable, and adds those that are missing: set_record() of
@@ -91,7 +91,7 @@ class Tree {
   // How many records there are.
   std::uint64_t used_cells() const;
 
-  // Of the whole manifest, in pages per copy.
+  // How many pages the whole manifest has, per copy.
   std::uint64_t page_count() const;
   std::uint32_t leaf_count() const { return leaf_count_; }
   std::uint64_t cells_page_count() const { return leaves_->cells.size(); }

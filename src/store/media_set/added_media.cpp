@@ -121,7 +121,7 @@ void FurtherMedia::add(Offered& offered, unsigned index, bool adopted, const Ope
                       made.mirrors ? static_cast<std::uint64_t>(stamp) : 0);
   }
   if (made.mirrors) {
-    // Of a medium that is added now no version says how far it goes.
+    // No version says how far a medium goes that is added now.
     const std::uint64_t room = shelf.heap.capacity_bytes(*made.mirrors);
     media_.reserve(place_on(index, format::kMirrorAt + room));
     const std::string note = fill_mirror(media_, made, shelf.seeds, shelf.versions);
@@ -171,7 +171,7 @@ void FurtherMedia::settle(const OpenedShelf& shelf) {
     refuse_older_first({stamped_last(media_, each.index, each.id), each.path}, newest,
                        superblock_.slot_count);
     mended = mend(each, newest) || mended;
-    // Of one that a version named which was not accepted nothing is the shelf's yet.
+    // Nothing is the shelf's yet on one that only a version named which was not accepted.
     if (shelf.heap.capacity_bytes(each.index) == 0) {
       shelf.heap.add_medium(each.index, format::kMediumHeapAt);
     }

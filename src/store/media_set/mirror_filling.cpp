@@ -24,7 +24,7 @@ std::uint64_t head_bytes(unsigned medium) {
 
 namespace {
 
-// Of the other, from its beginning on.
+// Where a mirror has what lies that far from the beginning of the other.
 std::uint64_t on_mirror(unsigned index, std::uint64_t offset) {
   return place_on(index, format::kMirrorAt + offset);
 }
@@ -130,7 +130,7 @@ class Filling {
   std::uint64_t bytes_written_ = 0;
 };
 
-// Of the medium, by what its versions span.
+// The end of the medium, by what its versions span.
 std::uint64_t end_of(const Versions& versions, unsigned medium) {
   std::uint64_t end = head_bytes(medium);
   for (const auto& version : versions) end = std::max(end, version->capacities().end[medium]);

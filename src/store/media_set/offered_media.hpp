@@ -68,7 +68,7 @@ class OfferedMedia {
     FoundMedium found;
     std::string why_not;  // where there is something, and none of this shelf's to be written to
   };
-  // Of those that were given; no medium where it is none of these.
+  // That medium of those that were given; no medium where it is none of these.
   FoundMedium take_given(const format::ShelfId& medium_id);
   // The same, or where the version says that it was last.
   // `moved`: the shelf is not where it was, so what lies where the version says may be another's.

@@ -26,7 +26,8 @@ std::optional<Root> newest_root(const MirrorOfFirst& mirror, const format::Seeds
   return roots.front();
 }
 
-// Of two that are written together: a power loss leaves one without the last.
+// Whether one of two that are written together lacks more than the last opening: a power loss
+// leaves one without that.
 bool lacks_openings(std::optional<std::uint64_t> its, std::optional<std::uint64_t> others) {
   return its && others && *its + 1 < *others;
 }

@@ -101,7 +101,8 @@ void check_may_be_new(const FoundMedium& found, const OpenOptions& options, cons
                   : "Give the path of that shelf, or media that are no other's.");
 }
 
-// Of a shelf that is made, or anew, files are others, which get their names once they are whole.
+// What is offered at a path. For a shelf that is made, or anew, files are others, which get their
+// names once they are whole.
 OfferedMedium offered_at(const std::string& path, const OpenOptions& options,
                          const Target& target) {
   std::error_code ignored;
@@ -158,7 +159,8 @@ void check_paths(const std::string& home, const std::vector<std::string>& paths)
   }
 }
 
-// Of a shelf that is made: the others get the numbers from 1 on, in their order.
+// Errc::bad_argument where a shelf that is made lacks what is to be mirrored, or that has a mirror
+// already: the other media get the numbers from 1 on, in their order.
 void check_mirrored(const OpenOptions& options) {
   for (auto mirror = options.mirrors.begin(); mirror != options.mirrors.end(); ++mirror) {
     const bool there = mirror->of <= options.also.size();

@@ -41,7 +41,8 @@ struct Claims {
 // Nothing in it is claimed twice.
 class Claimed {
  public:
-  // Of the heap, which ends there on each medium, and of all cells that the format has.
+  // Begins with nothing claimed of the heap, which ends there on each medium, and of all cells that
+  // the format has.
   explicit Claimed(const Capacities& capacities);
 
   void raise(const Capacities& capacities) { capacities_.raise(capacities); }

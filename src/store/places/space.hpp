@@ -24,8 +24,8 @@ class Space {
   std::optional<std::uint64_t> take_high(std::uint64_t size);
   // Takes exactly [at, at + size); false where any of it is not free.
   bool take_at(std::uint64_t at, std::uint64_t size);
-  // Of the highest range, what lies at `at` or behind it, and no more than `most`, at its high end.
-  // Nothing where there is none. Needs no memory.
+  // Takes what lies at `at` or behind it of the highest range, and no more than `most`, at its high
+  // end. Nothing where there is none. Needs no memory.
   std::optional<Extent> take_from(std::uint64_t at, std::uint64_t most = ~std::uint64_t{0});
   std::uint64_t highest_from(std::uint64_t at) const;  // how much that is, whatever the most
   // Takes the low end of the lowest range, at most so much. There must be one.

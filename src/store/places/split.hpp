@@ -12,9 +12,10 @@ struct Split {
   unsigned in_flight = 1;
 };
 
-// Of a new shelf. Errc::bad_argument where it would have more slots than the format knows.
+// The split of a new shelf. Errc::bad_argument where it has more slots than the format knows.
 Split split_of(const OpenOptions& options);
-// Of one that is there: as it is stored where nothing is said. Errc::bad_argument for another sum.
+// The split of one that is there: as it is stored where nothing is said. Errc::bad_argument for
+// another sum.
 Split split_of(const format::Root& root, const OpenOptions& options);
 
 }  // namespace tensorshelf

@@ -31,7 +31,8 @@ struct Reader::LeasedSlot {
   LeasedSlot& operator=(const LeasedSlot&) = delete;
 };
 
-// Of a reader: what it shows in place stays so, with the version pinned and no writer that outruns.
+// A reader's pin: what it shows in place stays so, with the version pinned and no writer that
+// outruns.
 struct Reader::FirmPin {
   std::shared_ptr<GuardedMedium> medium;
   std::uint64_t version;

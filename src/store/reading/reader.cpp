@@ -245,7 +245,7 @@ bool Reader::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t c
   return true;
 }
 
-// Of one chunk, or of a run of them; returns the bytes that were read.
+// Reads on in one chunk, or through a run of them; returns the bytes that were read.
 std::uint64_t Reader::read_next(StoredTensor& tensor, std::span<std::byte> bytes,
                                 std::uint64_t offset, const Records& records) {
   const std::uint64_t chunk = offset / kChunkBytes;

@@ -19,7 +19,8 @@
 namespace tensorshelf {
 namespace {
 
-// Of a reader, which has gone on since (follow.hpp), to any number of versions. They own no places.
+// Drops what nobody holds any more in a reader, which has gone on since (follow.hpp), to any number
+// of versions. They own no places.
 void drop_unheld(State& state) {
   const std::uint64_t floor = state.retained.back()->root.floor;
   std::erase_if(state.retained, [&](const auto& version) {

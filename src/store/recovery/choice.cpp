@@ -32,7 +32,7 @@ constexpr const char* kSalvageRemedy =
 constexpr const char* kCutShort =
     "The file was cut short: restore it from a copy. A mirror of it may have what is lost: give it "
     "by mirror=.";
-// Of pages that both copies lost.
+// For pages that both copies lost.
 constexpr const char* kMirrorRemedy =
     "Restore the file from a copy. A mirror of it may have what is lost: give it by mirror=.";
 

@@ -20,7 +20,7 @@ void write_superblock(Medium& medium, const ShelfHead& head, unsigned copy) {
   write_page(medium, format::superblock_at(copy), format::encode_superblock(head.superblock, copy));
 }
 
-// Of the words that can be read the newest may lie in a cache alone, and its flush have failed: it
+// The newest of the words that can be read may lie in a cache alone, and its flush have failed: it
 // is stored anew (I12). Those before it were durable before it was flipped. Of a root that the
 // mirror alone has the other copy is written, on both, and never the one that was read there (I6):
 // that is mended by the next opening.
@@ -63,8 +63,8 @@ std::uint64_t repair_prepared(Medium& medium, const format::Seeds& seeds, const 
   return repaired;
 }
 
-// Of the homes that wait for a version, and are not offered any more, the mirror alone may show
-// that none was lost there. Then the other copy comes to show it, on both. How many did.
+// The mirror alone may show that no version was lost in a home that waits for one, and is not
+// offered any more. Then the other copy comes to show it, on both. Returns how many did.
 std::uint64_t wipe_other_copies(Medium& medium, const Standing& standing) {
   const RootScan& scan = standing.scan;
   std::uint64_t wiped = 0;
@@ -81,7 +81,7 @@ std::uint64_t wipe_other_copies(Medium& medium, const Standing& standing) {
   return wiped;
 }
 
-// Of what the retained versions stand on, and of their roots; how many there were.
+// Mends copies of what the retained versions stand on, and of their roots; returns how many.
 std::uint64_t repair_copies(Medium& medium, const format::Seeds& seeds, const Standing& standing) {
   for (unsigned copy : standing.head.bad_copies) write_superblock(medium, standing.head, copy);
   std::uint64_t repaired = standing.head.bad_copies.size();
@@ -211,7 +211,7 @@ struct Placed {
   format::Page page;
 };
 
-// Of all homes: where a version waits for one, or is there.
+// The lone pages of all homes: where a version waits for one, or is there.
 std::vector<Placed> lone_pages(const RootScan& scan, const format::Seeds& seeds,
                                std::uint64_t newest) {
   std::vector<Placed> found;

@@ -66,7 +66,7 @@ class Compactor {
   Sealer& sealer_;
   QueueLock one_;
   MediumSet fixed_;  // that could not be made shorter
-  // Of the run under way.
+  // What belongs to the run under way.
   CompactReport report_;
   std::uint64_t began_ = 0;  // the version then
   bool alone_ = false;       // nobody had assigned anything at the last commit

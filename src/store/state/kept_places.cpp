@@ -6,9 +6,9 @@
 
 namespace tensorshelf {
 
-// Of a tensor that is gone, the last version that had it in its last places may be gone as well,
-// and ones that somebody keeps have it in those of before. The newest of these shares every place
-// that an older one names.
+// What holds a tensor's places. The last version that had a tensor that is gone in its last places
+// may be gone as well, and ones that somebody keeps have it in those of before. The newest of these
+// shares every place that an older one names.
 std::shared_ptr<Holding> keep_places_of(const State& state, const StoredTensor& tensor) {
   if (planted(Bug::read_holds_nothing)) return nullptr;
   auto newest = tensor.holding.lock();

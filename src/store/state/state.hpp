@@ -145,7 +145,7 @@ struct State {
   std::vector<std::uint64_t> held;                  // of those published: see version_hold.hpp
   std::vector<std::thread::id> own_pins;  // by whom some of those are, for as long as a user wants
   std::vector<std::uint64_t> let_be;  // of those held by a reader: its writer surely lets them be
-  // Of those that are published: below the floor, and kept for readers elsewhere alone
+  // How many of those that are published are below the floor, and kept for readers elsewhere alone
   // (pinned.hpp).
   std::size_t pinned = 0;
   std::uint64_t given_back = 0;             // how often something was, or came to nothing
@@ -155,7 +155,7 @@ struct State {
   // ---- any thread's
   std::atomic<bool> found_prepared = false;
   std::atomic<std::uint64_t> version;  // its number
-  // Of a reader: a newer one was there at the opening, and could not be opened. Ends with the first
+  // Whether a newer one was there as a reader opened, and could not be opened. Ends with the first
   // version that follow.cpp takes up.
   std::atomic<bool> in_doubt;
   std::atomic<bool> looked = false;  // for a rival, since the last freeze
