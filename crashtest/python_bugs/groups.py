@@ -70,7 +70,7 @@ BUGS = [
         "stopped_store_stops_start",
         "_group/wire.py",
         "        if not _is_answered(answer, seconds):\n",
-        "        if not _is_answered(answer, 3600.0):\n",
+        "        if not _is_answered(answer, 100.0):\n",
         "test_group_beside.py a_start_over_a_store_that_is_stopped",
     ),
     Planted(
