@@ -7,8 +7,11 @@
 #include <new>
 #include <optional>
 
+#include "asleep.hpp"
 #include "denied_memory.hpp"
+#include "kept_versions.hpp"
 #include "store_bench.hpp"
+#include "thrown.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -344,6 +347,27 @@ TEST_CASE("a transaction is dropped, also without memory") {
           [&] { destroyed ? transaction.reset() : transaction->discard(); });
   CHECK((state_of(shelf) == before));
   CHECK(shelf.persist(3).version == 3);  // no transaction is left that would refuse it
+}
+
+TEST_CASE("a transaction that cannot be dropped for want of memory is committed by nobody") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  make(shelf, "a", 5000).write(pattern(5000, 1));
+  make(shelf, "b", 5000);
+  shelf.persist(1);
+  std::optional<Transaction> transaction = shelf.transaction();
+  shelf.find("a")->write(pattern(5000, 2));
+  kept.doors->write.shut();
+  Waiter writer([&] { shelf.find("b")->write(pattern(5000, 3)); });
+  kept.doors->write.await_someone();
+  Waiter closing([&] { shelf.has_uncommitted(); });  // it has the gate, and waits for who writes
+  REQUIRE(closing.waits());
+  REQUIRE(denying(0, Denial::once, [&] { transaction.reset(); }));
+  kept.doors->write.open();
+  writer.join();
+  closing.join();
+  CHECK(code_of([&] { shelf.persist(2); }) == Errc::failed);
+  CHECK((value_at(kept.open(Mode::read), 1, "a") == pattern(5000, 1)));
 }
 
 TEST_CASE("memory that runs out when several leased tensors go at once") {

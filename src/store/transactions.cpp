@@ -1,6 +1,7 @@
 // The open attempt as one whole: thrown away, committed as a transaction, or a save of a pipeline.
 #include <fmt/format.h>
 
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -118,20 +119,25 @@ Prepared Store::prepare_save(std::optional<std::uint64_t> step, std::string_view
   });
 }
 
-// Also after a failure, which is for the next call to tell. One that goes within an assignment of
-// its own thread, within a snapshot, or what a wait calls, which nobody can refuse, cannot be
-// dropped: then nothing more is committed.
+// Also after a failure, which is for the next call to tell. What cannot be dropped is committed by
+// nobody: one that goes within an assignment of its own thread, within a snapshot, or what a wait
+// calls, which nobody can refuse; or where there is no memory to wait for the gate.
 void Store::discard_and_end_turn() {
   const Turn::GiveBack at_exit(state_);
   state_.health.check_usable();
   if (is_inside(state_) || VersionHold::around(state_)) {
     return state_.health.fail("a transaction was let go within an assignment, or a wait");
   }
-  const ClosedGate closed(*state_.gate, Patience());  // it must end, whatever is heard
-  state_.health.check_usable();
-  state_.saving = false;
-  if (planted(Bug::feed_part_kept)) return;
-  drop_open_attempt(std::exchange(state_.spare, nullptr));
+  try {
+    const ClosedGate closed(*state_.gate, Patience());  // it must end, whatever is heard
+    state_.health.check_usable();
+    state_.saving = false;
+    if (planted(Bug::feed_part_kept)) return;
+    drop_open_attempt(std::exchange(state_.spare, nullptr));
+  } catch (const std::bad_alloc&) {
+    state_.health.fail("there was no memory to drop a transaction, or a save");
+    throw;
+  }
 }
 
 }  // namespace tensorshelf

@@ -124,7 +124,7 @@ struct State {
   QueueLock turns;
   std::atomic<std::thread::id> transacting;  // the thread whose transaction has the turn
   bool saving = false;             // a pipeline's save is being staged; told behind the closed gate
-  std::shared_ptr<Attempt> spare;  // for one that is dropped, which must need no memory
+  std::shared_ptr<Attempt> spare;  // for one that is dropped: then nothing else need be made
   std::unique_ptr<CommitGate> gate = std::make_unique<CommitGate>();
   UseCount uses;
 
