@@ -25,8 +25,7 @@
 //
 //   shelf KEEP IN_FLIGHT first of all: the shelf has 1 + KEEP + IN_FLIGHT slots, and not 2
 //   format N             the shelf is of format N: 2, or the one of today
-//   media 2              the shelf has a second medium, on which tensors lie by their names, and
-//   those
+//   media 2              the shelf has a second medium, on which tensors lie by their names; those
 //                        of more than a chunk in stripes over both
 //   mirror               the shelf has a second medium, which mirrors the first
 //   placed HOW           after it: tensors are made "whole" or "chunk", whatever the medium

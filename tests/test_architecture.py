@@ -65,7 +65,8 @@ INNER = re.compile(r"#\s*include\s*<(?:base|format|media|store|feed|crashtest|te
 
 # Calls that make bytes durable or map a shelf: behind the seam, so in src/media alone.
 MEDIA_ONLY = re.compile(
-    r"\b(?:pmem2?_\w+|pmemobj_\w+|io_uring_\w+|fsync|fdatasync|sync_file_range|msync)\s*\("
+    r"\b(?:pmem2?_\w+|pmemobj_\w+|io_uring_\w+|fsync|fdatasync|sync_file_range|msync|syncfs|ftruncate"
+    r"|fallocate|posix_fallocate|pwrite|pwritev2?|renameat2)\s*\("
     r"|\bmmap\s*\((?!.*MAP_ANONYMOUS)|#\s*include\s*<(?:libpmem\w*|liburing)\.h>"
 )
 # A function's declaration in a class.
@@ -640,14 +641,32 @@ def test_a_folder_of_the_package_lists_its_modules(folder: str) -> None:
     assert len(listed) > 20  # the search can hit
 
 
-def test_the_group_lists_its_modules() -> None:
+def test_no_comment_is_broken_by_its_formatter() -> None:
+    """As clang-format leaves one that was a word too long: that word by itself."""
+    alone = re.compile(r"\s*// {0,4}[\w()`'\"-]{1,14}")
+    hits = []
+    for path in cpp("src", "include", "crashtest", "tests", "python", "bench"):
+        lines = path.read_text("utf-8").split("\n")
+        hits += [
+            f"{shown(path)}:{number}"
+            for number, line in enumerate(lines[1:-1], 2)
+            if alone.fullmatch(line)
+            and re.match(r"\s*//", lines[number - 2])
+            and len(lines[number - 2]) > 80
+            and re.match(r"\s*//\s*[a-z(]", lines[number])
+        ]
+    assert hits == []
+
+
+@pytest.mark.parametrize("folder", ["_drain", "_group"])
+def test_a_folder_lists_its_modules_by_what_they_do(folder: str) -> None:
     """Several on a line, where they belong together."""
-    path = ROOT / "python/tensorshelf/_group"
+    path = ROOT / "python/tensorshelf" / folder
     prose = (path / "__init__.py").read_text("utf-8")
-    listed = set(re.findall(r"(?:^ {4}|[;,] )(\w+)(?=  |[:,])", prose, re.MULTILINE))
+    listed = set(re.findall(r"(?:^(?: {4})?|[;,] )(\w+)(?=  |[:,])", prose, re.MULTILINE))
     modules = {each.stem for each in path.glob("[!_]*.py")}
     assert modules - listed == set()
-    assert len(modules) > 40  # the search can hit
+    assert len(modules) > 20  # the search can hit
 
 
 def included(path: Path) -> list[Path]:

@@ -25,7 +25,7 @@ constexpr unsigned medium_of(std::uint64_t place) {
 constexpr std::uint64_t offset_of(std::uint64_t place) { return place % kMaxMediumBytes; }
 
 struct Extent {
-  std::uint64_t at = 0;          // a place, a multiple of kPageBytes
+  std::uint64_t at = 0;          // a place; of a slot or a page a multiple of kPageBytes
   std::uint64_t size_bytes = 0;  // as used; the extent occupies round_up(size_bytes, kPageBytes)
 
   std::uint64_t end() const { return at + round_up(size_bytes, kPageBytes); }

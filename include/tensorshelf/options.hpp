@@ -107,8 +107,8 @@ struct OpenOptions {
   // Mirrors, by number, that a writer gives up where they are missing (else Errc::medium_missing):
   // the next version has them no more.
   std::vector<unsigned> without = {};
-  // Must not use the shelf; what it throws comes from the call that creates. Without it, or where
-  // it gives no medium,
+  // Called for each new tensor; it must not use the shelf, and what it throws comes from the call
+  // that creates. Without it, or where it gives no medium,
   //
   //     tensors below 1 MiB          lie on the first medium
   //     others, not all mapped       go round all media that are not mapped

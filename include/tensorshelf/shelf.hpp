@@ -278,8 +278,7 @@ class Shelf {
   //     the shelf was salvaged                    Errc::unsupported
   //
   // Where it throws, what is shown stays.
-  // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name. Handles
-  // of
+  // - Handles follow their tensors; of one that was erased they throw Errc::unknown_name. Those of
   //   other tensors may throw it, too, where a version was lost. They may also where nobody can
   //   tell whether one was: the version shown before is no longer retained, and the writer has
   //   reopened the shelf and renamed or moved tensors since.

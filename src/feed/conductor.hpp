@@ -65,7 +65,7 @@ class Pipeline::Conductor {
   std::atomic<std::uint64_t> skipped_ = 0;
   std::atomic<std::uint64_t> torn_ = 0;
 
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // of the next four
   std::condition_variable changed_;
   std::shared_ptr<Save> next_;    // begun, and not taken yet
   std::shared_ptr<Save> newest_;  // that was begun

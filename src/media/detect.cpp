@@ -35,7 +35,8 @@ struct Kind {
   std::string_view name;  // by which it is asked for
   bool (*takes)(const Place& place);
   bool (*built)();
-  std::string (*absent)(const Place& place);  // the note of what was chosen in its place
+  // The note of what was chosen in its place; null where it is always there, or chosen by nobody.
+  std::string (*absent)(const Place& place) = nullptr;
   std::unique_ptr<Medium> (*make)(std::shared_ptr<ShelfFile> file, const OpenOptions& options,
                                   std::string note);
   // A file that is for it alone, by what it begins with, and what such a one is called.
@@ -52,12 +53,22 @@ std::string no_libpmem2(const Place& place) {
 }
 
 constexpr std::array kKinds = {
-    Kind{"pmem", [](const Place& place) { return place.mappable(); }, pmem_supported, no_libpmem2,
-         make_pmem_medium},
-    Kind{"block", [](const Place& place) { return !place.dax_device; }, [] { return true; },
-         nullptr, make_block_medium},
-    Kind{"pool", [](const Place&) { return false; }, pool_supported, nullptr, make_pool_medium,
-         is_pool, "a pool of libpmemobj", is_pool_set},
+    Kind{.name = "pmem",
+         .takes = [](const Place& place) { return place.mappable(); },
+         .built = pmem_supported,
+         .absent = no_libpmem2,
+         .make = make_pmem_medium},
+    Kind{.name = "block",
+         .takes = [](const Place& place) { return !place.dax_device; },
+         .built = [] { return true; },
+         .make = make_block_medium},
+    Kind{.name = "pool",
+         .takes = [](const Place&) { return false; },
+         .built = pool_supported,
+         .make = make_pool_medium,
+         .owns = is_pool,
+         .owned = "a pool of libpmemobj",
+         .describes = is_pool_set},
 };
 
 constexpr std::string_view kAutomatic = "auto";

@@ -7,7 +7,8 @@
 
 namespace tensorshelf {
 
-// Makes an empty shelf at version 0 of what is now no shelf: the superblocks go last.
+// Makes an empty shelf at version 0, over whatever is there: that is surely no shelf any more
+// before anything is written over it, and the superblocks go last (I15).
 void format_shelf(Medium& medium, const Split& split);
 
 }  // namespace tensorshelf

@@ -1,7 +1,7 @@
 """Whole versions of a shelf, copied to a remote place in the background, and brought back.
 
 options       what a user asks for
-remote        a place where objects lie; directory and objects are its two kinds
+remote        a place where objects lie; directory, objects: its two kinds
 layout        which bytes of which tensors make one piece
 codec         pieces, compressed
 manifest      what one object says of a version: it is the commit; joint: of a version of a group

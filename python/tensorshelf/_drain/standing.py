@@ -16,7 +16,9 @@ class GivenUp(Exception):
 
 
 class Standing:
-    """``changed`` is the lock of all of it, and tells of changes."""
+    """``changed`` is the lock of what the drain's thread and others both change, and tells of
+    changes. What that thread alone writes it writes without, as noted there.
+    """
 
     def __init__(self, core: _core.Shelf, remote: str, rank: int | None) -> None:
         self.changed = threading.Condition()

@@ -5,7 +5,7 @@
 //              survives        a write is durable after             a word is durable after
 //   FS-DAX     power loss      non-temporal stores, sfence          8-byte store, clwb, sfence
 //   DevDAX     power loss      the same                             the same
-//   eADR       power loss      the same                             8-byte store, sfence
+//   eADR       power loss      the same; any store, below 128 KiB   8-byte store, sfence
 //   tmpfs      process crash   any store                            any store
 //
 // Keeps I7: write() drains its own thread's stores before it returns, so barrier() needs only to

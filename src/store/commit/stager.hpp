@@ -22,8 +22,8 @@
 
 namespace tensorshelf {
 
-// The chunk that was looked at last, and where it may go: as long as the tensor's mutex is held,
-// for who lends a slot takes that.
+// The chunk that was looked at last, and where it may go. Valid while the tensor's mutex is held: a
+// lease, which could take the slot, needs it.
 struct FoundSlot {
   std::uint64_t chunk = 0;
   std::optional<unsigned> slot = {};

@@ -39,13 +39,13 @@ struct RecordedChunk {
 
 // True when the chunk can be read and is as the record says. Reads it from the medium; `os_error`
 // receives why it could not.
-bool chunk_intact(Medium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
-                  int* os_error = nullptr);
+[[nodiscard]] bool chunk_intact(Medium& medium, const format::Seeds& seeds,
+                                const RecordedChunk& recorded, int* os_error = nullptr);
 
 // Reads the chunk, as the record has it, from the mirror of its medium into the first of `room`;
 // false where there is none, or none that has it.
-bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
-                 std::span<std::byte> room);
+[[nodiscard]] bool read_mirror(GuardedMedium& medium, const format::Seeds& seeds,
+                               const RecordedChunk& recorded, std::span<std::byte> room);
 
 inline char slot_name(unsigned slot) { return static_cast<char>('A' + slot); }
 

@@ -68,8 +68,9 @@ struct RootScan {
  private:
   // A valid root of that version, or of a later one.
   bool holds(std::uint64_t version) const;
-  // The same of the home: one of its copies does; or in one is the mark of a home never used, or in
-  // both the word that lay there before, with whatever an attempt left half-written.
+  // Likewise of the home, by what is in it:
+  //   one copy     clears the version itself, or has the mark of a home never used
+  //   both copies  have the word that lay there before, and what an attempt left half-written
   bool clears_home(std::uint64_t version) const;
   // Whether a copy there is, by its word, that root, and by its time another: who goes on from one
   // state twice counts incarnations alike.

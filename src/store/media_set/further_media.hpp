@@ -46,7 +46,8 @@ struct OpenedShelf {
   const format::Seeds& seeds;
 };
 
-// Where it has what the first medium has, from its beginning on. Until the next medium is attached.
+// The mirror of the first medium: byte b of that lies at `from` + b. Valid until the next medium is
+// attached.
 struct MirrorOfFirst {
   Medium& medium;
   std::uint64_t from;

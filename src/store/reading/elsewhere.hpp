@@ -16,28 +16,29 @@
 namespace tensorshelf {
 
 // Whether the mirror of the chunk's medium, if that has one, lacks what the record says.
-bool mirror_lacks(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
-                  std::span<std::byte> room);
+[[nodiscard]] bool mirror_lacks(GuardedMedium& medium, const format::Seeds& seeds,
+                                const RecordedChunk& recorded, std::span<std::byte> room);
 
 // Reads the chunk, as the record has it, from its own slot; false where that has it no more.
-bool read_own(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
-              std::span<std::byte> room);
+[[nodiscard]] bool read_own(GuardedMedium& medium, const format::Seeds& seeds,
+                            const RecordedChunk& recorded, std::span<std::byte> room);
 
 // Reads the chunk, as the record has it, from the mirror of its medium, or out of another slot,
 // where one has it. The bytes are compared where they then are, in the first of `room`: what lies
 // in the slot may change.
-bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds,
-                    const RecordedChunk& recorded, std::span<std::byte> room);
+[[nodiscard]] bool read_elsewhere(GuardedMedium& medium, const format::Seeds& seeds,
+                                  const RecordedChunk& recorded, std::span<std::byte> room);
 
 // Where a read failed so, of a medium with a mirror: whether the chunk is in the first of `room`
-// now. Throws nothing: `error` is what there is to tell.
-bool read_mirrored(State& state, const Error& error, const RecordedChunk& recorded,
-                   std::span<std::byte> room);
+// now. What goes wrong in that is not thrown, for `error` is what there is to tell; but
+// std::bad_alloc is.
+[[nodiscard]] bool read_mirrored(State& state, const Error& error, const RecordedChunk& recorded,
+                                 std::span<std::byte> room);
 
 // Where a read failed so of a shelf that is opened to heal, or whose medium has a mirror:
 // likewise.
-bool read_healed(State& state, const Error& error, const RecordedChunk& recorded,
-                 std::span<std::byte> room);
+[[nodiscard]] bool read_healed(State& state, const Error& error, const RecordedChunk& recorded,
+                               std::span<std::byte> room);
 
 // What CorruptError says to do about it.
 std::string how_to_heal(const State& state, const RecordedChunk& recorded);

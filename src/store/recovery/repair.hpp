@@ -5,9 +5,8 @@
 //   words        stored again, of both copies of the root, at every open; and those over an attempt
 //                at the next version that was found unflipped: others may be read there later,
 //                where a flush failed, and its slots are written over by then
-//   incarnation  the newer copy stored over itself before the older one is written, behind a
-//   barrier
-//                of its own; spared where the last opener committed, for then it is durable
+//   incarnation  the newer copy stored over itself before the older one is written, and a barrier;
+//                spared where the last opener committed, for then it is durable
 //   superblock   stored over itself while the shelf is at version 0
 //   mark         stored over itself where there ever was a prepared attempt (mark.hpp)
 //   wiped home   wiped again: a repair may have ended at its last flush
