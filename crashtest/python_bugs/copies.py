@@ -55,8 +55,8 @@ BUGS = [
     ),
     Planted(
         "failed_start_keeps_copies",
-        "_group/together.py",
-        "        self._replicas.close(self._wire, 0.0, settled=False)\n",
+        "_group/started.py",
+        "        replicas.close(wire, 0.0, settled=False)\n",
         "",
         "test_group_replicas.py start_that_fails_behind",
     ),

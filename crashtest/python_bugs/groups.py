@@ -82,7 +82,7 @@ BUGS = [
     ),
     Planted(
         "begun_by_some",
-        "_group/together.py",
+        "_group/started.py",
         'with Stages(wire, group.rank, group.members, group.timeout).all_come("begun"):',
         "with contextlib.nullcontext():",
         "test_group_again.py cannot_keep_a_copy",

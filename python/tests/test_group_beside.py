@@ -16,7 +16,7 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import start, together, wire  # noqa: E402
+from tensorshelf._group import start, started, together, wire  # noqa: E402
 from tensorshelf._group.drains import BUSY, NoDrain  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -90,7 +90,7 @@ def test_a_store_that_is_gone_is_told(two, monkeypatch):
             auto.resume()
             rank.step(auto, 1)
             auto.wait()
-            auto._commits._member._wire.take = gone
+            auto._commits._started.member._wire.take = gone
             errors = []
             for number in (2, 3):
                 try:
@@ -127,12 +127,12 @@ def test_a_store_that_goes_with_saves_under_way_holds_up_no_step(two):
             rank.step(auto, 1)
             auto.wait()
             begun.wait(30)
-            auto._commits._member._wire.take = gone
+            auto._commits._started.member._wire.take = gone
             rank.step(auto, 2)
             rank.step(auto, 3)
             go.set()
             for number in (4, 5, 6):
-                auto._commits._member._thread.join(0.1)
+                auto._commits._started.member._thread.join(0.1)
                 try:
                     auto.wait()
                 except ts.ShelfError as error:
@@ -170,8 +170,8 @@ def test_a_store_that_goes_behind_the_vote_ends_what_the_drain_promised(two):
         with contextlib.suppress(ts.errors.UnresolvedError), rank.open() as shelf:
             auto = rank.autosave(shelf)
             auto.resume()
-            auto._commits._member._drains = promises
-            auto._commits._member._wire.take = gone
+            auto._commits._started.member._drains = promises
+            auto._commits._started.member._wire.take = gone
             rank.step(auto, 1)
             auto.wait()
         return promises.told
@@ -194,7 +194,7 @@ def test_a_store_that_goes_wakes_who_waits_in_the_pipeline(two):
             auto.resume()
             rank.step(auto, 1)
             auto.wait()
-            auto._commits._member._wire.take = gone
+            auto._commits._started.member._wire.take = gone
             later = threading.Timer(0.5, go.set)  # step() waits by then
             later.start()
             try:
@@ -218,7 +218,10 @@ def test_a_decision_that_comes_behind_close_is_the_next_starts(two):
             rank.step(auto, 1)
             auto.wait()
             closed = threading.Event()
-            waiting, thread = auto._commits._member._wire, auto._commits._member._thread
+            waiting, thread = (
+                auto._commits._started.member._wire,
+                auto._commits._started.member._thread,
+            )
             take = waiting.take
 
             def late(*key: Any, **options: Any) -> bytes:
@@ -248,7 +251,7 @@ def test_the_thread_of_who_gives_up_ends(two):
             auto.resume()
             if rank.rank == 1:  # it votes on nothing, and does not leave
                 return looked_at.wait(60)
-            thread = auto._commits._member._thread
+            thread = auto._commits._started.member._thread
             rank.step(auto, 1)
             with pytest.raises(ts.UnresolvedError):
                 auto.close()
@@ -275,8 +278,8 @@ def test_who_closes_when_the_store_is_gone_hears_that_nothing_was_decided(two):
             commits = auto._commits
             for number in (1, 2):
                 rank.step(auto, number)
-            commits._wire.put = gone
-            under_way = list(commits._member._under_way)
+            commits._started.wire.put = gone
+            under_way = list(commits._started.member._under_way)
             with pytest.raises(ts.UnresolvedError):
                 auto.close()
             looked_at.set()
@@ -286,7 +289,7 @@ def test_who_closes_when_the_store_is_gone_hears_that_nothing_was_decided(two):
 
 
 def test_a_rank_that_fails_waits_for_others_a_short_while_alone(two, monkeypatch):
-    monkeypatch.setattr(together, "_MOMENT", 0.1)
+    monkeypatch.setattr(together, "MOMENT", 0.1)
     ended = threading.Event()
 
     def body(rank: Rank):
@@ -383,7 +386,7 @@ def test_a_store_that_stops_within_a_start_is_told(two, server, monkeypatch, sen
         server.send_signal(sent)
         return agree(*args)
 
-    monkeypatch.setattr(together, "agree_on_start", stops)
+    monkeypatch.setattr(started, "agree_on_start", stops)
 
     def body(rank: Rank):
         rank.group._store = stores[rank.rank]

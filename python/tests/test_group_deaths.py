@@ -81,7 +81,7 @@ def test_what_cannot_be_committed_without_a_copy_stays_prepared(two, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(ts.Shelf, "resolve", damaged)
-        patched.setattr(together, "_MOMENT", 0.1)
+        patched.setattr(together, "MOMENT", 0.1)
         own = two.run(resumed_alone, timeout=0.5)[1]
     assert type(own) is ts.CorruptError
     with ts.open(two.path(1), "r") as shelf:

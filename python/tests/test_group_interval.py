@@ -96,7 +96,7 @@ def test_ranks_that_are_apart_save_the_same_steps(tmp_path, monkeypatch, wishes,
 
     def delayed(self, n, *, force=False):
         if (int(threading.current_thread().name), n) in late:
-            self._commits._member._thread.join(0.005)
+            self._commits._started.member._thread.join(0.005)
         return step(self, n, force=force)
 
     monkeypatch.setattr(ts.Autosave, "step", delayed)
@@ -190,7 +190,7 @@ def test_who_could_not_hear_of_the_interval_in_time_saves_with_the_others_again(
                 if (rank.rank, step) == (0, 14):  # it has passed step 13
                     rank.group.timeout = 30.0
                     unheard.set()
-                    auto._commits._member.wait_decided()
+                    auto._commits._started.member.wait_decided()
                 try:
                     rank.step(auto, step)
                     if rank.rank == 1 or step > 13:
@@ -224,7 +224,7 @@ def test_what_was_passed_before_a_resume_is_no_epoch_behind_that(two, wishes):
             auto = rank.autosave(shelf, every="auto", mtbi=60.0)
             auto.resume()
             if rank.rank == 0:
-                auto._commits._member.wait_decided = unheard
+                auto._commits._started.member.wait_decided = unheard
                 with pytest.raises(ts.UnresolvedError):
                     auto.step(1)
             auto.resume()

@@ -179,7 +179,7 @@ def test_what_failed_at_the_decision_is_not_drained(two, monkeypatch, tmp_path):
         with rank.open() as shelf:
             auto = rank.autosave(shelf, drain=ts.Drain(tmp_path / "remote", timeout=1.0))
             auto.resume()
-            drains = auto._commits._member._drains
+            drains = auto._commits._started.member._drains
             agree = drains.agreed
 
             def noted(number):
@@ -412,7 +412,7 @@ def test_ctrl_c_as_a_save_is_handed_over_loses_nothing(two, when):
         with rank.open() as shelf:
             auto = rank.autosave(shelf)
             auto.resume()
-            thread = auto._commits._member
+            thread = auto._commits._started.member
             if rank.rank == 0:
                 thread._saves = Interrupted(thread._saves, when)
             told = []

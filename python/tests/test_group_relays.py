@@ -76,7 +76,7 @@ def test_all_go_on_from_the_last_save_of_all(five):
         with rank.open() as shelf:
             auto = rank.autosave(shelf)
             first = auto.resume()
-            boxes.append((rank.rank, auto._commits._station.box))
+            boxes.append((rank.rank, auto._commits._started.station.box))
             versions = []
             for number in range(first + 1, first + 5):
                 rank.values += 1

@@ -9,7 +9,7 @@ import pytest
 from group_ranks import Kept, Rank, damage, dying, same, steps, telling
 
 import tensorshelf as ts
-from tensorshelf._group import kept, link, member, renewal, stream, together
+from tensorshelf._group import kept, link, member, renewal, started, stream
 
 
 @pytest.fixture
@@ -709,7 +709,7 @@ def test_a_start_that_fails_behind_its_copies_lets_them_go(three, monkeypatch):
     """Else the next one would find them locked by its own process."""
     failed: set[int] = set()
 
-    class Failing(together.Member):
+    class Failing(member.Member):
         def __init__(self, shelf: Any, wire: Any, **more: Any) -> None:
             if shelf._path not in failed:
                 failed.add(shelf._path)
@@ -717,7 +717,7 @@ def test_a_start_that_fails_behind_its_copies_lets_them_go(three, monkeypatch):
             super().__init__(shelf, wire, **more)
 
     three.run(lambda rank: steps(rank, 1))
-    monkeypatch.setattr(together, "Member", Failing)
+    monkeypatch.setattr(started, "Member", Failing)
 
     def body(rank: Rank) -> Any:
         with rank.open() as shelf:

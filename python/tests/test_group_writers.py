@@ -17,7 +17,7 @@ from group_ranks import Rank, dying  # noqa: E402
 from partition_ranks import Job, Parted, expected, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import drive, starter  # noqa: E402
+from tensorshelf._group import drive, started  # noqa: E402
 from tensorshelf._group.writers import Site, chosen  # noqa: E402
 from tensorshelf._state import split, writers  # noqa: E402
 
@@ -183,7 +183,7 @@ def test_shelves_on_other_drives_are_written_by_other_ranks(four, monkeypatch):
     """As ``True`` finds them: the first node's ranks share a socket and have a drive each."""
     four.sockets = [0, 0, 0, 0]
     monkeypatch.setattr(
-        starter, "drive_of", lambda path: "23"[int(path[-7])] if path[-7] in "01" else "4"
+        started, "drive_of", lambda path: "23"[int(path[-7])] if path[-7] in "01" else "4"
     )
     assert trained_by(four, True, 1) == [(0, expected(0), (0, 1, 2))] * 4
     assert who_has_pieces(four) == [0, 1, 2]

@@ -11,7 +11,7 @@ from tensorshelf._auto.gradients import Gradients
 from tensorshelf._auto.loaders import Loaders
 from tensorshelf._commit import Commit
 from tensorshelf._group import part
-from tensorshelf._group.together import GroupShelf
+from tensorshelf._group.started import GroupShelf
 from tensorshelf._info import Info, VersionInfo
 from tensorshelf._state.fill import LOADERS, load_version_into
 from tensorshelf._state.load_report import LoadReport, told

@@ -4,7 +4,7 @@ A group, and its start:
     group       Group, which a user makes; checked: what it, and what reads, is given
     part        whose part of which epoch a shelf holds
     places      open_part: looks for shelves; placing: which rank takes which
-    start       what all go on from, agreed on before anything is loaded; starter: who starts
+    start       what all go on from, agreed on before anything is loaded; started: what is had then
     offer       what a rank has found; agree: what rank 0 makes of all offers
     naming      what all do next is called, so that none hears what was said before
     council     how all tell rank 0, and hear what it makes of that

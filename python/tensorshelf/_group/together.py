@@ -3,45 +3,29 @@
 import contextlib
 import logging
 import sys
-from typing import Any, Protocol
+from typing import Any
 
 from tensorshelf import _core
 from tensorshelf._commit import Commit, SavedInto, save_into
-from tensorshelf._group.copies import Copy
 from tensorshelf._group.drains import Drains, NoDrain
 from tensorshelf._group.drift import Chunk, Chunks
 from tensorshelf._group.exchange import Exchange
 from tensorshelf._group.group import Group, GroupInfo
 from tensorshelf._group.group_save import GroupSave
-from tensorshelf._group.member import Member, MemberShelf
 from tensorshelf._group.moments import Moments
 from tensorshelf._group.part import KEY, Identity, Part
 from tensorshelf._group.parted import Ranks, parted
 from tensorshelf._group.renewal import Renewal
-from tensorshelf._group.replicas import Replicas
-from tensorshelf._group.routes import Routes
 from tensorshelf._group.schedule import BEHIND
-from tensorshelf._group.stage import Stages
-from tensorshelf._group.start import Agreed, StartShelf, agree_on_start
-from tensorshelf._group.starter import tell_start, who_starts
-from tensorshelf._group.station import Station
-from tensorshelf._group.wire import TrainersWire, in_short
-from tensorshelf._info import Info
+from tensorshelf._group.start import Agreed
+from tensorshelf._group.started import MOMENT, GroupShelf, Left, Started, start
+from tensorshelf._group.wire import in_short
 from tensorshelf._state.flatten import Flat, flatten
 from tensorshelf.errors import UnresolvedError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
-_MOMENT = 1.0  # seconds
 _FAREWELL = 10.0  # seconds that it stays for others: what was decided they have soon
-
-
-class GroupShelf(MemberShelf, StartShelf, Protocol):
-    """What is asked of a rank's shelf."""
-
-    def info(self) -> Info: ...
-
-    def _prepare(self, flat: Flat, *, step: int, id: bytes) -> None: ...
 
 
 class Together:
@@ -60,21 +44,15 @@ class Together:
         self._identity = Identity()
         self.state: dict[str, Any] = {KEY: self._identity}
         self.moments: Moments | None = None
-        self._agreed: Agreed | None = None
-        self._member: Member | None = None
-        self._settled = True  # what the last member saved
-        self._wire: TrainersWire | None = None
-        self._replicas: Replicas | None = None
-        self._station: Station | None = None
-        self._committed: tuple[int, int | None] = (0, None)  # by the last member
-        self._held_by: tuple[int, ...] = ()  # of that
+        self._started: Started | None = None
+        self._agreed: Agreed | None = None  # at the last start; counted on by each save
+        self._left = Left()
         self._begun: tuple[Part, int] | None = None  # and not given to the member yet
         self._saved: SavedInto = []  # what the pipeline gave for that
         self._given: GroupSave | None = None  # of that; a signal may have come as it was submitted
         self._anew: GroupSave | None = None  # the last that may have made tensors
         self._alike: Chunk | None = None  # of what all ranks hold alike, as that has it
         self._chunks: Chunks | None = None  # where each saves a piece of it
-        self._exchange: Exchange | None = None
         self._drain_words: str | None = None
         self._drains: Drains = NoDrain()
 
@@ -91,69 +69,28 @@ class Together:
                 "what all go on from is not known",
                 "Start the job anew.",
             )
-        group = self._group
-        wire = group._meet("resume()")  # where a rank does not come, this is no start
         self._passed, self._every = [], 1
-        self._wire, self._replicas = wire, Replicas(group.rank, shelf._path, group._replicas)
-        self._exchange = Exchange(wire, group.rank, group.members, group.timeout)
-        try:
-            agreed = agree_on_start(
-                shelf, self._replicas.open, wire, who_starts(group, shelf, self._drain_words)
+        self._started, self._agreed = start(shelf, self._group, self._drain_words, self._drains)
+        self.moments = self._started.moments
+
+    def _running(self) -> Started:
+        """Raises UnsupportedError before a start, and behind close()."""
+        if self._started is None:
+            raise UnsupportedError(
+                "ranks that save together agree first on what they go on from",
+                "Call resume() on all of them, also for a new run.",
             )
-            with Stages(wire, group.rank, group.members, group.timeout).all_come("begun"):
-                self._replicas.begin(agreed, wire, group._store, group.timeout)
-            self._replicas.have_back(shelf, agreed)
-            self._connect(shelf, agreed, self._replicas.copies, wire)
-        except BaseException as error:
-            self._break_off(error)
-            raise
-        self._drains.begin()
-        self._agreed = agreed
-        tell_start(group, agreed)
-
-    def _break_off(self, error: BaseException) -> None:
-        """A start that came to nothing. Who waits for this rank hears why."""
-        assert self._exchange is not None
-        assert self._wire is not None
-        assert self._replicas is not None
-        self._exchange.refused(error)
-        member, self._member = self._member, None
-        station, self._station = self._station, None
-        with contextlib.suppress(RuntimeError, TimeoutError):  # torch's, of its store
-            if member is not None:
-                member.close(_MOMENT, self._wire)
-            if station is not None:
-                station.end(self._wire)
-        self._replicas.close(self._wire, 0.0, settled=False)
-
-    def _connect(
-        self, shelf: GroupShelf, agreed: Agreed, copies: list[Copy], wire: TrainersWire
-    ) -> None:
-        """The threads of this rank, which take votes and cast them."""
-        rank, last = self._group.rank, (agreed.generation, agreed.number)
-        self.moments = Moments(rank, self._group._node, (agreed.job, agreed.generation))
-        self._station = Station(rank, Routes(agreed.nodes), last, wire.for_a_thread, self._drains)
-        self._member = Member(
-            shelf,
-            wire.for_a_thread(),
-            last=last,
-            copies=copies,
-            box=self._station.box,
-            nodes=agreed.nodes,
-            moments=self.moments,
-            drains=self._drains,
-        )
+        return self._started
 
     def mend(self, shelf: GroupShelf) -> bool:
         """After a CorruptError of what was loaded; True where it is whole again."""
-        if self._replicas is None or (self._exchange is not None and self._exchange.has_begun):
+        if self._started is None or self._started.exchange.has_begun:
             return False
-        return self._replicas.mend(shelf)
+        return self._started.replicas.mend(shelf)
 
     def loading(self) -> contextlib.AbstractContextManager[Exchange]:
         """Around loading what was saved, by which ranks have the pieces of others."""
-        assert self._exchange is not None
-        return self._exchange.loading()
+        return self._running().exchange.loading()
 
     def flat(self, state: Any) -> Flat:
         """The flattened state, of which this rank saves its pieces, where it is to."""
@@ -170,12 +107,13 @@ class Together:
         for a rank that did not vote in time; the steps that it passes meanwhile, and others save,
         are epochs of its own, too: they come to nothing, and the next ones are those of all.
         """
-        if not self._chooses or self._member is None or self._agreed is None:
+        if not self._chooses or self._started is None or self._agreed is None:
             return every
+        member = self._started.member
         self._passed.append((step, forced))
         while True:
-            self._member.wait_decided(but=BEHIND)
-            found = self._member.schedule.every(self._agreed.number)
+            member.wait_decided(but=BEHIND)
+            found = member.schedule.every(self._agreed.number)
             passed, anyway = self._passed.pop(0)
             if found != self._every:
                 logger.info("group: from step %d on every %d are saved", passed, found)
@@ -194,17 +132,15 @@ class Together:
 
     def resumed(self, shelf: GroupShelf) -> None:
         """Copies that lack what was loaded are made anew, by the group's thread."""
-        assert self._member is not None
-        assert self._replicas is not None
-        epoch, _ = self._member.committed
-        if epoch and (lacking := self._replicas.lacking(epoch)):
-            self._member.renew(Renewal(lacking, shelf._core, epoch))
+        started = self._running()
+        epoch, _ = started.member.committed
+        if epoch and (lacking := started.replicas.lacking(epoch)):
+            started.member.renew(Renewal(lacking, shelf._core, epoch))
 
     def begin(self, shelf: GroupShelf, step: int) -> bool:
         self._number(step)
-        assert self._member is not None
         # One that is prepared, and with slots for it one that is copied behind that.
-        self._member.wait_decided(but=min(shelf.info().in_flight, 2) - 1)
+        self._running().member.wait_decided(but=min(shelf.info().in_flight, 2) - 1)
         return self._anew is not None and self._anew.has_failed()
 
     def left_out(self, step: int, error: Exception) -> None:
@@ -214,12 +150,8 @@ class Together:
 
     def _number(self, step: int) -> None:
         """Counts the epoch that begins, a save of every rank, though it comes to nothing."""
-        if self._member is None or self._agreed is None:
-            raise UnsupportedError(
-                "ranks that save together agree first on what they go on from",
-                "Call resume() on all of them, also for a new run.",
-            )
-        self._member.refuse_lost()
+        self._running().member.refuse_lost()
+        assert self._agreed is not None
         job, generation, number, *_ = self._agreed
         part = Part(job, self._group.rank, self._group.members, generation, number + 1)
         self._agreed = self._agreed._replace(number=part.number)
@@ -232,14 +164,12 @@ class Together:
     ) -> GroupSave:
         part, step = self._compared()
         self._saved = saved
-        assert self._member is not None
-        self._member.pipeline = pipeline
+        self._running().member.pipeline = pipeline
         save_into(saved, pipeline, shelf._assignments.session, plan, step, part.mark())
         return self._submit(saved[0])
 
     def anew(self, shelf: GroupShelf, flat: Flat) -> Commit:
-        assert self._member is not None
-        self._member.wait_decided()  # nothing is frozen behind what is prepared
+        self._running().member.wait_decided()  # nothing is frozen behind what is prepared
         part, step = self._compared()
         shelf._prepare(flat, step=step, id=part.mark())
         self._anew = self._submit(None)
@@ -278,36 +208,30 @@ class Together:
         Where an exception ends this rank, the others may be waiting for it: then it waits for them
         a moment alone.
         """
-        member, self._member = self._member, None
-        if member is None:
-            return self._settled
-        self._settled = False  # whatever ends this
-        assert self._wire is not None
-        assert self._station is not None
-        station = self._station
+        started, self._started = self._started, None
+        if started is None:
+            return self._left.settled
+        wire, member, station = started.wire, started.member, started.station
+        self._left = Left(False, member.committed, (), started.replicas.keeps())  # whatever ends it
         failing = sys.exc_info()[0] is not None or _dies_of_an_error()
-        seconds = _MOMENT if failing else self._group.timeout
+        seconds = MOMENT if failing else self._group.timeout
         try:
-            self._settled = member.close(seconds, self._wire)
-            self._held_by = self._held_now(member.committed[0])
-            if self._replicas is not None:
-                wait = min(seconds, _FAREWELL)
-                self._replicas.close(self._wire, wait, settled=self._settled)
-            station.leave(self._wire, min(seconds, _FAREWELL), keeps_store=self._group._keeps_store)
+            settled = member.close(seconds, wire)
+            self._left = self._left._replace(settled=settled, held_by=started.held_by())
+            started.replicas.close(wire, min(seconds, _FAREWELL), settled=settled)
+            station.leave(wire, min(seconds, _FAREWELL), keeps_store=self._group._keeps_store)
         except (RuntimeError, TimeoutError) as error:  # torch's, of its store; nobody came
             rank = self._group.rank
             logger.info("group: rank %d left before others had: %s", rank, in_short(error))
         finally:
-            if self._wire.answers(_MOMENT):
-                station.end(self._wire)
-            self._station = None
-            self._committed = member.committed
-        return self._settled
+            if wire.answers(MOMENT):
+                station.end(wire)
+            self._left = self._left._replace(committed=member.committed)
+        return self._left.settled
 
     def info(self) -> GroupInfo:
-        agreed, member, group = self._agreed, self._member, self._group
-        epoch, step = self._committed if member is None else member.committed
-        held_by = self._held_by if member is None else self._held_now(epoch)
+        agreed, started, left, group = self._agreed, self._started, self._left, self._group
+        epoch, step = left.committed if started is None else started.member.committed
         return GroupInfo(
             job=None if agreed is None else agreed.job,
             rank=group.rank,
@@ -315,26 +239,14 @@ class Together:
             generation=None if agreed is None else agreed.generation,
             epoch=epoch,
             step=step,
-            undecided=0 if member is None else member.undecided(),
+            undecided=0 if started is None else started.member.undecided(),
             keepers=() if agreed is None else tuple(agreed.keepers[group.rank]),
-            held_by=held_by,
-            keeps=() if self._replicas is None else self._replicas.keeps(),
-            awaited=self._awaited_now(member),
+            held_by=left.held_by if started is None else started.held_by(),
+            keeps=left.keeps if started is None else started.replicas.keeps(),
+            awaited=None if started is None else started.awaited(),
             partition=group.partition is not False,
             writers=() if agreed is None else tuple(agreed.writers),
         )
-
-    def _held_now(self, epoch: int) -> tuple[int, ...]:
-        """By whose copies."""
-        if self._replicas is None or not epoch:
-            return ()
-        return tuple(copy.pair.keeper for copy in self._replicas.copies if copy.epoch == epoch)
-
-    def _awaited_now(self, member: Member | None) -> tuple[int, ...] | None:
-        awaited = None if self._station is None else self._station.awaited.ranks()
-        if awaited is None:
-            return None
-        return awaited if member is not None and member.undecided() else ()
 
     def _submit(self, pending: _core.PendingSave | None) -> GroupSave:
         assert self._begun is not None
@@ -343,23 +255,21 @@ class Together:
         return save
 
     def _save(self, part: Part, step: int, pending: _core.PendingSave | None) -> GroupSave:
-        assert self._station is not None
-        assert self._member is not None
+        started = self._running()
         return GroupSave(
             part,
             step,
             pending,
             timeout=self._group.timeout,
-            awaited=self._station.awaited.have,
+            awaited=started.station.awaited.have,
             every=self._wish,
-            where=self._member.where(),
+            where=started.member.where(),
             alike=self._alike,
         )
 
     def _give(self, save: GroupSave) -> None:
-        assert self._member is not None
         self._given = save
-        self._member.submit(save)
+        self._running().member.submit(save)
         self._begun = None
 
 
