@@ -75,18 +75,21 @@ class Writer {
 
  private:
   void place(PageNode& node) {
-    if (planted(Bug::page_in_place) && node.over != nullptr) {
-      node.heap = std::exchange(node.over->heap, nullptr);
-      node.ref = node.over->ref;
-      return;
-    }
+    if (is_placed_as_planted(node)) return;
+    node.heap = press_.heap;  // first: what is taken is given back, also where this throws
+    for (unsigned copy = 0; copy < kCopies; ++copy)
+      node.ref.at[copy] = press_.heap->take_page(copy);
+  }
+
+  bool is_placed_as_planted(PageNode& node) {
     if (planted(Bug::page_reused_early) && node.over != nullptr && node.over->heap) {
       for (const std::uint64_t at : node.over->ref.at) press_.heap->release_page(at);
       node.over->heap = nullptr;
     }
-    node.heap = press_.heap;  // first: what is taken is given back, also where this throws
-    for (unsigned copy = 0; copy < kCopies; ++copy)
-      node.ref.at[copy] = press_.heap->take_page(copy);
+    if (!planted(Bug::page_in_place) || node.over == nullptr) return false;
+    node.heap = std::exchange(node.over->heap, nullptr);
+    node.ref = node.over->ref;
+    return true;
   }
 
   std::uint64_t write(std::uint64_t at, const format::Page& page, std::uint64_t seed) {
