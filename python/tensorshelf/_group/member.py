@@ -1,6 +1,7 @@
 """A rank's thread: it waits for a part to be prepared, votes, and does what was decided."""
 
 import contextlib
+import functools
 import logging
 import queue
 import socket
@@ -156,11 +157,11 @@ class Member:
     def _run(self) -> None:
         while (save := self._saves.get()) is not None:
             if isinstance(save, Renewal):
-                self._or_lose(lambda renewal=save: self._renew(renewal))  # type: ignore[misc]
+                self._or_lose(functools.partial(self._renew, save))
                 continue
             if save.is_settled():  # it was submitted twice
                 continue
-            self._or_lose(lambda save=save: self._bring_to_its_end(save))  # type: ignore[misc]
+            self._or_lose(functools.partial(self._bring_to_its_end, save))
             if self._lost is not None:
                 save.ended(self._lost)
             save.settled()  # before it is under way no more: it could be submitted again between
