@@ -1,5 +1,6 @@
 // What a shelf gives out: its tensors, assignments to them, older versions, transactions.
-// Each holds the shelf's store, and throws Errc::closed once that is closed.
+// Each holds the shelf's store, and throws Errc::closed once that is closed, but for what it says
+// without the store, such as a name or a shape.
 #pragma once
 
 #include <cstddef>

@@ -10,10 +10,10 @@
 // Thread-safety: threads may assign different tensors at once, and read any. persist() waits for
 // assignments under way; those that begin meanwhile belong to the next version, and wait for
 // nothing but a slot. Two assignments to one tensor come one after the other; which comes first is
-// for the caller's threads to settle. A child after fork() may only destroy what it inherited:
-// everything else throws Errc::forked.
+// for the caller's threads to settle. A child after fork() may only destroy or close() what it
+// inherited, and ask handles for what never changes: everything else throws Errc::forked.
 // Lifetime: a TensorRef or Lease keeps the mapping alive past the Shelf; using a TensorRef after
-// close() throws Errc::closed, reading a Lease stays valid.
+// close() throws Errc::closed (but for its name, dtype and shape), reading a Lease stays valid.
 // Errors: tensorshelf::Error (error.hpp). After a failed write or barrier the shelf refuses to
 // commit until it is reopened (I8), and the committed version stays readable.
 #pragma once
@@ -336,8 +336,8 @@ class Shelf {
   // Whether closing would drop something: what was assigned, created or erased, and is in no
   // version, nor in one on its way. Waits for assignments under way.
   bool has_uncommitted() const;
-  // Why a commit in the background failed, where no call has thrown that yet; else empty. Throws
-  // nothing itself: for whoever is about to destroy a shelf that nobody closed.
+  // Why a commit in the background failed, or a save was lost, where no call has thrown that yet;
+  // else empty. Throws nothing itself: for whoever is about to destroy a shelf that nobody closed.
   std::string unheard_failure() const;
   void close();  // waits for a commit in flight, throws what it threw; closing twice is allowed
   bool closed() const;

@@ -38,8 +38,8 @@ unsigned default_threads();
 // Whether a thread pays, and how they share. The crash explorer and tests choose otherwise while no
 // shelf is open: small tensors, in an order that can be had again.
 struct Sharing {
-  // Starting and joining a thread takes 30 to 50 us, in which some 400 KiB are copied: at 8 MiB
-  // each, that is 5 % of what it saves.
+  // Starting and joining a thread takes some tens of microseconds, in which some hundred KiB are
+  // copied: at 8 MiB each, that is a small part of what it saves.
   std::uint64_t bytes_each = std::uint64_t{8} << 20;
   void (*share)(unsigned threads, std::size_t parts, PartJob job) = side_by_side;
 };

@@ -1,5 +1,6 @@
 // Meaning of the bytes in layout.hpp: checksums, encoding, validation. No I/O, no state.
-// What comes from a medium is a RawPage; what has been validated is a struct, or a Page.
+// What comes from a medium is a RawPage; what has been validated is a struct, or a Page (but for
+// SuperblockRead::stated, which tells of a format that we do not know).
 // Thread-safe.
 #pragma once
 

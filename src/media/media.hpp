@@ -28,8 +28,9 @@ struct MediumCounters {
 // The media of a shelf, as one: the place says which is meant (extent.hpp). What each gets around
 // it: bounds and alignment checks (asserts: they are our mistakes, but a read or view beyond the
 // end throws Errc::corrupt, for it comes from a hostile file), counters, and the poisoned state of
-// I8, in which one that fails puts all. A barrier is one of each that was changed since its last,
-// side by side. size(), promises() and pins() are those of the first. Thread-safe as Medium is.
+// I8, in which one that fails puts all. A barrier is one of a single medium, and of several one of
+// each that was changed since its last: of mapped ones by this thread (I7), of the others side by
+// side. size(), promises() and pins() are those of the first. Thread-safe as Medium is.
 class GuardedMedium final : public Medium {
  public:
   explicit GuardedMedium(std::unique_ptr<Medium> first);

@@ -1,5 +1,6 @@
 // The first step of a commit: the open attempt becomes a version on its way, and the next one
-// opens. The gate is closed, and all that can fail comes before anything changes.
+// opens. The gate is closed, and all that can fail comes before that; what it copied or noted by
+// then is the open attempt's still.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,9 @@
 // is placed whole the open attempt has one slot, and what nobody assigns is copied there when the
 // attempt is frozen; else each chunk takes a slot of its own.
 //
-// All but write() with the tensor's mutex held; and all with the gate passed, or closed by us: what
-// is in flight can only become less.
+// begin_write(), complete(), write_anew() and check_labels() with the tensor's mutex held, all else
+// takes it. All but carry(), which passes the gate itself, with the gate passed, or closed by us:
+// what is in flight can only become less.
 #pragma once
 
 #include <array>

@@ -80,7 +80,7 @@ class FurtherMedia {
   // medium of which nothing can be read.
   void begin(const format::Superblock& superblock, Purpose purpose);
   // What a mirror lacks of what the versions name is copied to it (mirror_filling.hpp). For who may
-  // write, before anything else is written. Durable when it returns.
+  // write, before anything else is written but what settle_lone() does. Durable when it returns.
   //
   // A mirror of the first medium may show a version beyond the one that was opened. Where a power
   // loss left a flip on it alone, it is filled as any other. Else nothing is written to it: where

@@ -24,7 +24,7 @@ namespace tensorshelf {
 std::uint64_t head_bytes(unsigned medium);
 
 // Durable when it returns: what was copied, in words; "" where nothing lacked. The newest of
-// `versions` is the last. Before anything else is written.
+// `versions` is the last. Before anything but settle_lone() writes.
 std::string fill_mirror(GuardedMedium& media, const AttachedMedium& mirror,
                         const format::Seeds& seeds, const Versions& versions);
 
