@@ -56,8 +56,8 @@ BUGS = [
     Planted(
         "failed_start_keeps_copies",
         "_group/started.py",
-        "        replicas.close(wire, 0.0, settled=False)\n",
-        "",
+        "            replicas.close(wire, 0.0, settled=False)\n",
+        "            pass\n",
         "test_group_replicas.py start_that_fails_behind",
     ),
 ]

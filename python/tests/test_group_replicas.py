@@ -728,3 +728,22 @@ def test_a_start_that_fails_behind_its_copies_lets_them_go(three, monkeypatch):
 
     assert three.run(body) == [1, 1, 1]
     assert len(failed) == 3
+
+
+def test_what_failed_at_a_start_is_told_though_its_copies_cannot_be_ended(three, monkeypatch):
+    class Failing(member.Member):
+        def __init__(self, *_: Any, **__: Any) -> None:
+            raise ValueError("the first that failed")
+
+    def gone(self: Any, *_: Any) -> None:
+        raise RuntimeError("the store is gone")
+
+    three.run(lambda rank: steps(rank, 1))
+    monkeypatch.setattr(started, "Member", Failing)
+    monkeypatch.setattr(kept.Keeper, "close", gone)
+
+    def body(rank: Rank) -> Any:
+        with rank.open() as shelf, pytest.raises(ValueError, match="the first that failed"):
+            rank.autosave(shelf).resume()
+
+    assert three.run(body) == [None, None, None]

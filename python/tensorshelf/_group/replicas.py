@@ -141,9 +141,9 @@ class Replicas:
         if settled:
             for copy in (*self.copies, *self._others):
                 copy.bye()
+        self._close_found()  # first, for the store may be what is gone
         for keeper in self._keepers:
             keeper.close(wire, seconds)
-        self._close_found()
         self.copies, self._others, self._sources, self._keepers = [], [], [], []
 
     def _close_found(self) -> None:
