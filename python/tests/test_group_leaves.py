@@ -6,6 +6,7 @@ import gc
 import socket
 import sys
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,8 +194,9 @@ def test_what_failed_at_the_decision_is_not_drained(two, monkeypatch, tmp_path):
                     auto.wait()
                 if step == 1:
                     assert auto.drain.wait(60)
+                    end = time.monotonic() + 60
                     while drains._floor is None:  # its thread is not free yet
-                        pass
+                        assert time.monotonic() < end
 
     two.run(body)
     assert sorted(agreed) == [(0, 1), (0, 2), (1, 1)]
