@@ -28,6 +28,7 @@
 #include "memory_plays.hpp"
 #include "mirror_plays.hpp"
 #include "model.hpp"
+#include "name_plays.hpp"
 #include "pin_plays.hpp"
 #include "prepared_plays.hpp"
 #include "recording_medium.hpp"
@@ -440,6 +441,13 @@ const std::vector<Scenario>& scenarios() {
         {"same-discarded", "I3", discarded_label_is_no_versions},
         {"copied-slots", "I3", version_stays_while_it_is_copied},
         {"copied-pages", "-", commits_wait_for_what_is_copied},
+        {"named-new", "I2", new_shelf_is_named_whole},
+        {"named-over", "I2", replaced_shelf_is_the_old_or_the_new},
+        {"named-empty", "I2", shelf_in_an_empty_file_is_named_whole},
+        {"named-snapshot", "I2", snapshot_is_named_whole},
+        {"named-set", "I2", shelf_of_several_media_is_named_whole},
+        {"named-medium", "I2", added_medium_is_named_whole},
+        {"named-mirror", "I2", added_mirror_is_named_whole},
         {"held-late", "I3", what_is_given_up_is_not_held},
         {"held-twice", "-", what_is_held_can_be_held_twice},
         {"held-newest", "-", newest_is_held_where_none_is_said},

@@ -176,6 +176,7 @@ bool replace_unlocked(const Replacement& replacement) {
   if (::lstat(to.c_str(), &now) != 0 || !same_inode(node, now)) return false;
   if (only_empty && now.st_size != 0) throw_exists(shown);  // seen under the lock: ours to lose
   take_over_permissions(file, now);
+  if (planted(Bug::replaced_in_two_steps)) ::unlink(to.c_str());
   if (::rename(from.c_str(), to.c_str()) != 0) throw_path_error(shown, "replaced", errno);
   return true;
 }
@@ -290,7 +291,7 @@ void ShelfFile::publish(bool replace) {
     throw_exists(path_);
   }
   temporary_path_.clear();
-  sync_directory(parent_of(target_path_));
+  if (!planted(Bug::name_unsynced)) sync_directory(parent_of(target_path_));
   remember_name();
 }
 
@@ -304,7 +305,7 @@ void ShelfFile::publish_over(bool only_empty) {
                 "stop the process that does so");
   }
   temporary_path_.clear();
-  sync_directory(parent_of(target_path_));
+  if (!planted(Bug::replaced_name_unsynced)) sync_directory(parent_of(target_path_));
   remember_name();
 }
 

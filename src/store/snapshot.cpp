@@ -7,6 +7,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/planted.hpp"
 #include "media/media.hpp"
 #include "store/commit/assignment.hpp"
 #include "store/format_shelf.hpp"
@@ -75,10 +76,11 @@ Commit write_snapshot(Store& from, const std::filesystem::path& path, const Open
   auto medium = make_medium(file, chosen);
   format_shelf(*medium, split_of(chosen));
   const auto to = open_store(shelf_media(std::move(medium)), chosen, path.string());
+  if (planted(Bug::snapshot_named_early)) file->publish(false);
   const auto step = copy_all(from, *to, version, options.progress);
   const Commit commit = to->persist(step);  // nothing is held any more
   to->close();
-  file->publish(false);
+  if (!planted(Bug::snapshot_named_early)) file->publish(false);
   return commit;
 }
 

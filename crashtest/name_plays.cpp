@@ -1,0 +1,264 @@
+#include "name_plays.hpp"
+
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tensorshelf/error.hpp>
+#include <tensorshelf/shelf.hpp>
+
+#include "entropy.hpp"
+#include "folder.hpp"
+#include "model.hpp"
+#include "recorded_names.hpp"
+
+namespace tensorshelf::crash {
+namespace {
+
+namespace fs = std::filesystem;
+using Bytes = std::vector<std::byte>;
+using Shape = std::array<std::int64_t, 1>;
+
+constexpr std::int64_t kBytes = 5000;
+
+// The files of a play, and what a cut leaves of them: in a folder, and in one beside it that has
+// further media.
+struct Place {
+  fs::path root;
+  fs::path shelf() const { return root / "a.shelf"; }
+  std::string part() const { return root / "beside" / "a.part"; }
+};
+
+// Everything goes by calls that are watched.
+OpenOptions opening(Mode mode) {
+  OpenOptions options{.mode = mode, .tier = "block"};
+  options.block.io_uring = false;
+  return options;
+}
+
+Bytes value() {
+  Bytes bytes(kBytes);
+  stamp(bytes, "a", 1, 0);
+  return bytes;
+}
+
+void fill(Shelf& shelf) {
+  shelf.create("a", DType::uint8, Shape{kBytes}).write(value());
+  shelf.persist(1);
+}
+
+// What is at a path.
+enum class Found { nothing, empty_file, empty_shelf, value, wrong_value };
+
+// Throws what opening throws.
+Found found(const fs::path& path, OpenOptions options) {
+  if (!fs::exists(path)) return Found::nothing;
+  if (fs::file_size(path) == 0) return Found::empty_file;
+  options.mode = Mode::read;
+  const Shelf shelf = Shelf::open(path, options);
+  const auto tensor = shelf.find("a");
+  if (!tensor) return Found::empty_shelf;
+  Bytes bytes(kBytes);
+  tensor->read(bytes);
+  return bytes == value() ? Found::value : Found::wrong_value;
+}
+
+struct Play {
+  std::function<void(const Place&)> before;  // whose names and files are durable
+  std::function<void(const Place&)> act;
+  // What is wrong with what a cut left; told: the act had returned.
+  std::function<std::string(const Place&, bool told)> judge;
+};
+
+void lay_out(const Tree& tree, const fs::path& root) {
+  for (const auto& [name, content] : tree) {
+    fs::create_directories((root / name).parent_path());
+    std::ofstream file(root / name, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(content->data()),
+               static_cast<std::streamsize>(content->size()));
+    if (!file.flush()) throw std::runtime_error("no room for what a cut left");
+  }
+}
+
+std::string listed(const Tree& tree) {
+  std::string all;
+  for (const auto& [name, content] : tree) {
+    all += "\n    " + name.native() + ", " + std::to_string(content->size()) + " bytes";
+  }
+  return all;
+}
+
+std::string play_all(const Play& play) {
+  const Folder folder;
+  const Place place{folder.shelf().parent_path()};
+  fs::create_directory(place.root / "beside");
+  if (play.before) play.before(place);
+  std::set<RecordedNames::Cut> cuts;
+  {
+    RecordedNames names(place.root);
+    entropy_salt = 1;  // another shelf has another id
+    play.act(place);
+    entropy_salt = 0;
+    names.told();
+    if (!names.problem().empty()) return names.problem();
+    cuts = names.cuts();
+  }
+  fs::remove_all(place.root);  // a shelf remembers where its media were
+  if (cuts.size() < 4) return "nothing was watched";
+  for (const auto& [told, tree] : cuts) {
+    const Folder left;
+    const Place there{left.shelf().parent_path()};
+    fs::create_directory(there.root / "beside");
+    lay_out(tree, there.root);
+    std::string problem;
+    try {
+      problem = play.judge(there, told);
+    } catch (const std::exception& error) {
+      problem = std::string("refused: ") + error.what();
+    }
+    if (problem.empty()) continue;
+    return problem + (told ? "; it was told of" : "; it was not told of yet") + listed(tree);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string new_shelf_is_named_whole() {
+  return play_all({
+      .before = {},
+      .act = [](const Place& place) { Shelf::open(place.shelf(), opening(Mode::create)); },
+      .judge = [](const Place& place, bool told) -> std::string {
+        const Found there = found(place.shelf(), opening(Mode::read));
+        if (there != Found::empty_shelf && (told || there != Found::nothing)) return "no shelf";
+        Shelf::open(place.shelf(), opening(Mode::append));
+        return "";
+      },
+  });
+}
+
+std::string replaced_shelf_is_the_old_or_the_new() {
+  return play_all({
+      .before =
+          [](const Place& place) {
+            Shelf shelf = Shelf::open(place.shelf(), opening(Mode::create));
+            fill(shelf);
+          },
+      .act = [](const Place& place) { Shelf::open(place.shelf(), opening(Mode::replace)); },
+      .judge = [](const Place& place, bool told) -> std::string {
+        const Found there = found(place.shelf(), opening(Mode::read));
+        if (there == Found::empty_shelf || (!told && there == Found::value)) return "";
+        return "neither the old shelf nor the new one";
+      },
+  });
+}
+
+std::string shelf_in_an_empty_file_is_named_whole() {
+  return play_all({
+      .before = [](const Place& place) { std::ofstream{place.shelf()}; },
+      .act = [](const Place& place) { Shelf::open(place.shelf(), opening(Mode::append)); },
+      .judge = [](const Place& place, bool told) -> std::string {
+        const Found there = found(place.shelf(), opening(Mode::read));
+        if (there != Found::empty_shelf && (told || there != Found::empty_file)) return "no shelf";
+        Shelf::open(place.shelf(), opening(Mode::append));
+        return "";
+      },
+  });
+}
+
+std::string snapshot_is_named_whole() {
+  return play_all({
+      .before = {},
+      .act =
+          [](const Place& place) {
+            const Folder source;
+            Shelf shelf = Shelf::open(source.shelf(), opening(Mode::create));
+            fill(shelf);
+            shelf.snapshot(place.shelf(), opening(Mode::create));
+          },
+      .judge = [](const Place& place, bool told) -> std::string {
+        const Found there = found(place.shelf(), opening(Mode::read));
+        if (there == Found::value || (!told && there == Found::nothing)) return "";
+        return "not the version that was copied";
+      },
+  });
+}
+
+namespace {
+
+OpenOptions with_part(const Place& place, Mode mode) {
+  OpenOptions options = opening(mode);
+  options.also = {place.part()};
+  return options;
+}
+
+// Half made or half replaced it may be refused for what is not there, and then made anew.
+std::string judge_set(const Place& place, bool told, std::set<Found> whole) {
+  try {
+    const Found there = found(place.shelf(), with_part(place, Mode::read));
+    if (told ? there != Found::empty_shelf : !whole.contains(there)) return "another shelf";
+  } catch (const Error& error) {
+    const bool missing = error.code() == Errc::medium_missing || error.code() == Errc::not_found;
+    if (told || !missing) throw;
+  }
+  Shelf::open(place.shelf(), with_part(place, Mode::replace));
+  return found(place.shelf(), with_part(place, Mode::read)) == Found::empty_shelf
+             ? ""
+             : "it was not made anew";
+}
+
+}  // namespace
+
+std::string shelf_of_several_media_is_named_whole() {
+  return play_all({
+      .before = {},
+      .act = [](const Place& place) { Shelf::open(place.shelf(), with_part(place, Mode::create)); },
+      .judge =
+          [](const Place& place, bool told) {
+            return judge_set(place, told, {Found::nothing, Found::empty_shelf});
+          },
+  });
+}
+
+namespace {
+
+std::string added(const std::function<OpenOptions(const Place&)>& options) {
+  return play_all({
+      .before =
+          [](const Place& place) {
+            Shelf shelf = Shelf::open(place.shelf(), opening(Mode::create));
+            fill(shelf);
+          },
+      .act = [&](const Place& place) { Shelf::open(place.shelf(), options(place)).persist(2); },
+      .judge = [&](const Place& place, bool /*told*/) -> std::string {
+        {
+          Shelf shelf = Shelf::open(place.shelf(), options(place));
+          shelf.persist();
+        }
+        return found(place.shelf(), options(place)) == Found::value ? "" : "the value is lost";
+      },
+  });
+}
+
+}  // namespace
+
+std::string added_medium_is_named_whole() {
+  return added([](const Place& place) { return with_part(place, Mode::update); });
+}
+
+std::string added_mirror_is_named_whole() {
+  return added([](const Place& place) {
+    OpenOptions options = opening(Mode::update);
+    options.mirrors = {{place.part(), 0}};
+    return options;
+  });
+}
+
+}  // namespace tensorshelf::crash
