@@ -227,6 +227,22 @@ std::string shelf_of_several_media_is_named_whole() {
   });
 }
 
+std::string replaced_media_can_be_replaced_again() {
+  return play_all({
+      .before =
+          [](const Place& place) {
+            Shelf shelf = Shelf::open(place.shelf(), with_part(place, Mode::create));
+            fill(shelf);
+          },
+      .act =
+          [](const Place& place) { Shelf::open(place.shelf(), with_part(place, Mode::replace)); },
+      .judge =
+          [](const Place& place, bool told) {
+            return judge_set(place, told, {Found::value, Found::empty_shelf});
+          },
+  });
+}
+
 namespace {
 
 std::string added(const std::function<OpenOptions(const Place&)>& options) {

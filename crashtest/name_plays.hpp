@@ -11,6 +11,7 @@ std::string replaced_shelf_is_the_old_or_the_new();
 std::string shelf_in_an_empty_file_is_named_whole();
 std::string snapshot_is_named_whole();
 std::string shelf_of_several_media_is_named_whole();
+std::string replaced_media_can_be_replaced_again();
 std::string added_medium_is_named_whole();
 std::string added_mirror_is_named_whole();
 

@@ -446,6 +446,7 @@ const std::vector<Scenario>& scenarios() {
         {"named-empty", "I2", shelf_in_an_empty_file_is_named_whole},
         {"named-snapshot", "I2", snapshot_is_named_whole},
         {"named-set", "I2", shelf_of_several_media_is_named_whole},
+        {"named-set-over", "I2", replaced_media_can_be_replaced_again},
         {"named-medium", "I2", added_medium_is_named_whole},
         {"named-mirror", "I2", added_mirror_is_named_whole},
         {"held-late", "I3", what_is_given_up_is_not_held},

@@ -78,6 +78,8 @@ enum class Bug {
   name_unsynced,            // I2: what is told of a new name comes before its folder is synced
   replaced_name_unsynced,   // I2: so does what is told of one that leads to another file now
   replaced_in_two_steps,    // I2: between them there is no file of the name
+  media_unsettled,          // I2: a shelf is named before its other media are durable
+  media_named_first,        // I2: they are named before it
   snapshot_named_early,     // I2: before its version is in it
   root_checksum_ignored,    // opening believes what it reads
   page_checksum_ignored,

@@ -282,6 +282,12 @@ ShelfFile ShelfFile::create(const std::filesystem::path& path) {
               "stop the process that does so");
 }
 
+void ShelfFile::settle() const {
+  TENSORSHELF_ASSERT(!temporary_path_.empty());
+  sync_or_throw(fd_, path_);
+  sync_directory(parent_of(temporary_path_));
+}
+
 void ShelfFile::publish(bool replace) {
   if (replace) return publish_over(false);
   TENSORSHELF_ASSERT(!temporary_path_.empty());

@@ -25,6 +25,9 @@ class ShelfFile {
   // with publish(), and is removed by the destructor where that was never called.
   static ShelfFile create(const std::filesystem::path& path);
 
+  // Before it has its name: what it holds so far, and its temporary name, outlive a power loss.
+  void settle() const;
+
   // Gives the file its name, in one step and durably (fsync of the directory). replace: in place of
   // any file of that name, whose lock must be free (Errc::busy) and whose permissions stay, for
   // root its owner too; else Errc::exists if there is one.

@@ -10,6 +10,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/planted.hpp"
 #include "format/layout.hpp"
 #include "media/media.hpp"
 #include "media/shifted.hpp"
@@ -196,7 +197,13 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   if (any_devices) publish(*file, path, options.mode);
   const auto media = media_at(path, std::move(medium), options, std::move(offered));
   Opened opened{open_store(media, options, path.string()), file, true};
-  if (!any_devices) publish(*file, path, options.mode);
+  if (!any_devices) {
+    if (planted(Bug::media_named_first)) publish_all(std::exchange(unnamed, {}));
+    for (const auto& each : unnamed) {
+      if (!planted(Bug::media_unsettled)) each.file->settle();  // I2: mode "w" finds them there
+    }
+    publish(*file, path, options.mode);
+  }
   publish_all(unnamed);
   return opened;
 }
