@@ -75,7 +75,7 @@ def fill(state: dict[str, Any], value: float) -> None:
 
 def forget(store: Store, rank: int) -> None:
     """Drops the files from the page cache."""
-    from feed import forget as forget_file
+    from feed_loads import forget as forget_file
 
     if rank == 0:
         for path in store.files():
