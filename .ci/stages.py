@@ -251,7 +251,7 @@ def upstream(stage: Stage, full: bool) -> None:
 
 def check(stage: Stage, full: bool) -> None:
     formats(stage)
-    stage.pytest("tests/test_architecture.py", "tests/test_commits.py")
+    stage.pytest("tests/rules", "tests/test_commits.py")
 
 
 Body = Callable[[Stage, bool], None]
