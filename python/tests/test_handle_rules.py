@@ -349,7 +349,7 @@ def test_clip_into_its_own_input(shelf: ts.Shelf) -> None:
 
 
 def test_what_an_explicit_view_holds_up(shelf: ts.Shelf, w: ts.Tensor) -> None:
-    """The lease rule of the README, sentence by sentence."""
+    """The lease rule of docs/guide.md, sentence by sentence."""
     if not shelf.info().promises.mapped:
         for refused in (w.numpy, w.torch):
             with pytest.raises(ts.UnsupportedError, match="cannot be lent"):
