@@ -1,10 +1,12 @@
 // Versions that readers hold: media/pins.hpp, and what a writer makes of it.
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "media/pins.hpp"
 #include "media/pmem/medium.hpp"
 #include "memory_pins.hpp"
+#include "refused_call.hpp"
 #include "scratch.hpp"
 #include "store/state/unknown_pins.hpp"
 #include "thrown.hpp"
@@ -375,6 +378,29 @@ TEST_CASE("a write that views alone keep from a slot says so, whoever holds vers
   leases.erase(leases.begin());
   commit_to(writer, 4);
   CHECK(has(own ? writer : reader, 1));
+}
+
+TEST_CASE(
+    "what the file system does not answer counts as held, and what it has no locks for does not") {
+  const auto [error, held] = GENERATE(table<int, bool>({{EIO, true},
+                                                        {ENOLCK, true},
+                                                        {EINTR, true},
+                                                        {EINVAL, false},
+                                                        {ENOSYS, false},
+                                                        {EOPNOTSUPP, false}}));
+  CAPTURE(error);
+  const Place place(2);
+  place.writer();
+  const auto pins = make_pin_table(std::make_shared<ShelfFile>(ShelfFile::open(place.path, true)));
+  CHECK(in_child([&]() -> std::string {
+          if (!refuse_call(SYS_fcntl, error)) return "no seccomp";
+          if (pins->any_readers() != held) return "readers";
+          if (pins->find(3, 7) != (held ? std::optional<std::uint64_t>(3) : std::nullopt)) {
+            return "a version";
+          }
+          if (pins->holder(3).pid != 0) return "a holder";
+          return pins->is_outrun() == held ? "" : "outrun";
+        }) == "");
 }
 
 TEST_CASE("a version whose home is gone is not held") {

@@ -203,11 +203,15 @@ class FilePins final : public PinTable {
     if (!shared) unset(name);
   }
 
-  // Where a lock of another opening begins that lies there. Where it cannot be asked there is none:
-  // then nobody could take one either.
+  // Where a lock of another opening begins that lies there. A file system without such locks has
+  // none, for nobody could take one; where it does not answer, there may be one (I3).
   std::optional<std::uint64_t> first_locked(std::uint64_t at, std::uint64_t size) const noexcept {
     struct flock lock = lock_of(F_WRLCK, at, size);
-    if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return std::nullopt;
+    if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0) {
+      const bool has_none = errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP;
+      return has_none ? std::nullopt : std::optional(at);
+    }
+    if (lock.l_type == F_UNLCK) return std::nullopt;
     return static_cast<std::uint64_t>(lock.l_start);
   }
 
