@@ -37,6 +37,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"assignment_cut", "I13", Bug::assignment_cut, {}, "interleaved"},
       {"lock_not_taken", "I10", Bug::lock_not_taken, {}, "second-writer"},
       {"child_unlocks", "I10", Bug::child_unlocks, {}, "forked-child"},
+      {"lent_given_back_early", "-", Bug::lent_given_back_early, {}, {}, "lent"},
       {"name_unsynced", "I2", Bug::name_unsynced, {}, "named-new"},
       {"replaced_name_unsynced", "I2", Bug::replaced_name_unsynced, {}, "named-over"},
       {"replaced_in_two_steps", "I2", Bug::replaced_in_two_steps, {}, "named-over"},

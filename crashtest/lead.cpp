@@ -9,13 +9,18 @@ namespace {
 
 thread_local bool walks_free = false;
 
-class LedMedium final : public testing::ForwardingMedium {
+class LedMedium final : public testing::LendingMedium {
  public:
   LedMedium(std::unique_ptr<Medium> medium, std::shared_ptr<Lead> lead)
-      : ForwardingMedium(std::move(medium)), lead_(std::move(lead)) {}
+      : LendingMedium(std::move(medium)), lead_(std::move(lead)) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
     lead_->before(Lead::Call::write);
     return ForwardingMedium::write(at, bytes, seed);
+  }
+  Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                    std::uint64_t seed) override {
+    lead_->before(Lead::Call::write);
+    return LendingMedium::write_lent(at, bytes, seed);
   }
   void barrier() override {
     lead_->before(Lead::Call::barrier);

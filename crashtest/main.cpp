@@ -1,6 +1,6 @@
-// tensorshelf-crashtest: proves the store against every crash that the media allow, or shows the
-// one that it does not survive. With --bug and --bugs it hands over to its twin, which is built
-// with the planted bugs in it.
+// tensorshelf-crashtest: opens the images that a crash can leave, all where they are few, else a
+// sample by seed, and shows one that the store does not survive. With --bug and --bugs it hands
+// over to its twin, which is built with the planted bugs in it.
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -41,6 +41,7 @@ RecordingMedium::RecordingMedium(Disk& disk, Log& log, const Behaviour& behaviou
 }
 
 RecordingMedium::~RecordingMedium() {
+  while (!lent_.empty()) take_lent(lent_.front().bytes);
   const bool pmem = behaviour_.personality == Personality::pmem;  // where all is visible at once
   if (pmem ? !unsettled_ : held_.empty()) return;
   const std::uint64_t seed = behaviour_.seed + log_.events.size();
@@ -159,9 +160,44 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   return {sequence, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
 }
 
+Ticket RecordingMedium::write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                                   std::uint64_t seed) {
+  const Ticket ticket = write(at, bytes, seed);
+  const std::lock_guard lock(mutex_);
+  const auto& written = std::get<WriteEvent>(log_.events[ticket.sequence - 1]);
+  const bool pages = bytes.size() % kPageBytes == 0 &&
+                     reinterpret_cast<std::uintptr_t>(bytes.data()) % kPageBytes == 0;
+  if (behaviour_.personality == Personality::block && pages) {
+    lent_.push_back({bytes, written.stored});
+  }
+  return ticket;
+}
+
+void RecordingMedium::await_lent(std::span<const std::byte> bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  take_lent(bytes);
+}
+
+// Those of them that lie, in part or whole, in `bytes`.
+void RecordingMedium::take_lent(std::span<const std::byte> bytes) {
+  std::erase_if(lent_, [&](const Lent& lent) {
+    const std::less<> before;
+    if (!before(lent.bytes.data(), bytes.data() + bytes.size()) ||
+        !before(bytes.data(), lent.bytes.data() + lent.bytes.size())) {
+      return false;
+    }
+    std::byte* const noted = log_.bytes.data() + lent.stored.bytes_at;
+    if (std::memcmp(noted, lent.bytes.data(), lent.bytes.size()) == 0) return true;
+    std::memcpy(noted, lent.bytes.data(), lent.bytes.size());
+    disk_.write(lent.stored.at, lent.bytes);
+    return true;
+  });
+}
+
 void RecordingMedium::wait_for(const Ticket& ticket, Part part) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(ticket.sequence <= sequence_);
+  while (!lent_.empty()) take_lent(lent_.front().bytes);
   fail_if_told("wait", true, part);
   happens(WaitEvent{ticket.sequence, part});
 }
@@ -313,14 +349,14 @@ class HalfMedium final : public Medium {
         second_bytes_(second_bytes),
         base_(part == Part::first ? second_bytes : 0) {}
 
-  // Sequences that do not rise, as those of what goes through a cache: a wait is for all before it.
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
-    const Ticket ticket = both_->write(base_ + at, bytes, seed);
-    std::uint64_t seen = last_;
-    while (seen < ticket.sequence && !last_.compare_exchange_weak(seen, ticket.sequence)) {
-    }
-    return {1, ticket.checksum};
+    return noted(both_->write(base_ + at, bytes, seed));
   }
+  Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                    std::uint64_t seed) override {
+    return noted(both_->write_lent(base_ + at, bytes, seed));
+  }
+  void await_lent(std::span<const std::byte> bytes) noexcept override { both_->await_lent(bytes); }
   void wait(const Ticket&) override { both_->wait_for({last_, 0}, part_); }
   void barrier() override { both_->settle(part_); }
   void store_word(std::uint64_t at, std::uint64_t word) override {
@@ -350,6 +386,14 @@ class HalfMedium final : public Medium {
   Promises promises() const override { return both_->promises(); }
 
  private:
+  // Sequences that do not rise, as those of what goes through a cache: a wait is for all before it.
+  Ticket noted(const Ticket& ticket) {
+    std::uint64_t seen = last_;
+    while (seen < ticket.sequence && !last_.compare_exchange_weak(seen, ticket.sequence)) {
+    }
+    return {1, ticket.checksum};
+  }
+
   std::shared_ptr<RecordingMedium> both_;
   Part part_;
   std::uint64_t second_bytes_;

@@ -37,6 +37,8 @@
 // - On pmem every process sees orphans. On block a read gives an orphaned sector as it was before,
 //   or as it was written, the next read maybe the other, and so in every process (unsure.hpp). In
 //   the one whose call failed, whatever the call, that is so of all that is unsettled.
+// - On block, whole pages that are lent are taken from where they lie as late as may be: when they
+//   are awaited, or their write is waited for. Changed before, they are what lands.
 // - A medium that is destroyed, or whose process dies, takes along on block what it held: of writes
 //   that nobody waited for any pages, and any words behind no barrier (held_pages.hpp). The rest
 //   stays visible, and the next process's barrier covers it, for it lies in the kernel. On pmem all
@@ -107,6 +109,9 @@ class RecordingMedium final : public Medium {
   ~RecordingMedium() override;  // waits for nothing: on block a part of what is held is gone
 
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override;
+  Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                    std::uint64_t seed) override;
+  void await_lent(std::span<const std::byte> bytes) noexcept override;
   void wait(const Ticket& ticket) override { wait_for(ticket, Part::all); }
   void barrier() override { settle(Part::all); }
   void wait_for(const Ticket& ticket, Part part);
@@ -121,6 +126,12 @@ class RecordingMedium final : public Medium {
   Promises promises() const override;
 
  private:
+  // What a write has not taken yet: where it lies, and where it was noted.
+  struct Lent {
+    std::span<const std::byte> bytes;
+    Stretch stored;
+  };
+
   void copy_out(std::uint64_t at, std::span<std::byte> bytes) const;  // what is visible
   void show(std::uint64_t at, std::span<std::byte> bytes);            // what a read gives
   void become_unsure();
@@ -136,6 +147,7 @@ class RecordingMedium final : public Medium {
   Stretch keep(std::uint64_t at, std::span<const std::byte> content);
   Stretch keep_page(std::uint64_t at, std::span<const std::byte> content);
   void happens(Event event);  // before it does, to the disk
+  void take_lent(std::span<const std::byte> bytes);
   unsigned this_thread();
 
   std::mutex mutex_;
@@ -145,6 +157,7 @@ class RecordingMedium final : public Medium {
   ReadSet* reads_;
   std::uint64_t sequence_ = 0;  // of the last write; unique within the log, whatever medium wrote
   HeldPages held_;
+  std::vector<Lent> lent_;
   Unsure unsure_;           // once a call has failed
   bool unsettled_ = false;  // something was written or stored since the last barrier
   std::map<std::thread::id, unsigned> threads_;

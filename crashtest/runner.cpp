@@ -165,29 +165,28 @@ void Runner::check(const char* when) const {
   if (!text.empty()) throw std::runtime_error(fmt::format("{}, without a crash: {}", when, text));
 }
 
-void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t size,
-                    bool in_thread) {
+void Runner::assign(const std::string& name, std::uint64_t offset, std::uint64_t size, How how) {
   std::vector<std::byte> bytes(size);
   stamp(bytes, name, ++serial_, offset);
-  put(name, offset, bytes, in_thread);
+  put(name, offset, bytes, how);
 }
 
 void Runner::assign_same(const std::string& name) {
   const auto& before = recording_.history.back().tensors;
   const auto was = before.find(name);
   const std::size_t size = working_.tensors.at(name).size();
-  if (was == before.end() || was->second.size() != size) return assign(name, 0, size, false);
-  put(name, 0, was->second, false);
+  if (was == before.end() || was->second.size() != size) return assign(name, 0, size);
+  put(name, 0, was->second);
 }
 
 void Runner::put(const std::string& name, std::uint64_t offset, std::span<const std::byte> bytes,
-                 bool in_thread) {
+                 How how) {
   std::vector<std::byte>& tensor = working_.tensors.at(name);
   const std::span<std::byte> range = std::span(tensor).subspan(offset, bytes.size());
   const std::vector<std::byte> before(range.begin(), range.end());
   std::copy(bytes.begin(), bytes.end(), range.begin());
   try {
-    beside([&] { write(name, range, offset, in_thread); });
+    beside([&] { write(name, range, offset, how); });
     changed_ = true;
   } catch (const Error& error) {
     const bool pinned = std::any_of(leases_.begin(), leases_.end(), [&](const Leased& leased) {
@@ -201,10 +200,28 @@ void Runner::put(const std::string& name, std::uint64_t offset, std::span<const 
 }
 
 void Runner::write(const std::string& name, std::span<const std::byte> range, std::uint64_t offset,
-                   bool in_thread) {
+                   How how) {
   TensorRef target = shelf_->find(name).value();
-  if (!in_thread) return target.write(range, offset);
+  if (how == How::here) return target.write(range, offset);
+  if (how == How::lent) return lend(target, range, offset);
   in_another_thread([&] { target.write(range, offset); });
+}
+
+// The lender changes the bytes as soon as they are no longer lent.
+void Runner::lend(TensorRef& target, std::span<const std::byte> range, std::uint64_t offset) {
+  lender_.resize(range.size() / kPageBytes + 1);
+  const auto all = std::as_writable_bytes(std::span(lender_)).first(range.size());
+  std::ranges::copy(range, all.begin());
+  Assignment assignment = target.assign();
+  try {
+    assignment.write_lent(all, offset);
+  } catch (...) {
+    assignment.await_lent(all);
+    throw;
+  }
+  assignment.await_lent(all);
+  std::ranges::fill(all, std::byte{0xEE});
+  assignment.done();
 }
 
 void Runner::undo(const Op& op) {
@@ -231,7 +248,7 @@ void Runner::undo(const Op& op) {
   if (flights_.empty() && !spoiled([&] { shelf_->persist(); })) {
     throw std::runtime_error("what an assignment spoiled is committed (I13)");
   }
-  assign(op.name, 0, found.size(), false);
+  assign(op.name, 0, found.size());
 }
 
 void Runner::lease(const std::string& name, bool committed) {
@@ -307,11 +324,13 @@ void Runner::apply(const Op& op) {
     case Verb::create:
       return create(op.name, op.first);
     case Verb::assign:
-      return assign(op.name, 0, working_.tensors.at(op.name).size(), false);
+      return assign(op.name, 0, working_.tensors.at(op.name).size());
     case Verb::thread:
-      return assign(op.name, 0, working_.tensors.at(op.name).size(), true);
+      return assign(op.name, 0, working_.tensors.at(op.name).size(), How::in_thread);
+    case Verb::lend:
+      return assign(op.name, 0, working_.tensors.at(op.name).size(), How::lent);
     case Verb::part:
-      return assign(op.name, op.first, op.second, false);
+      return assign(op.name, op.first, op.second);
     case Verb::same:
       return assign_same(op.name);
     case Verb::undo:
@@ -347,17 +366,17 @@ void Runner::apply(const Op& op) {
       for (std::uint64_t i = 0; i < op.first; ++i) {
         const std::string name = fmt::format("m{}", i);
         create(name, op.second);
-        assign(name, 0, op.second, false);
+        assign(name, 0, op.second);
       }
       return;
     case Verb::named:
       for (std::uint64_t i = 0; i < op.first; ++i) {
         create(long_name(i, op.second), 8);
-        assign(long_name(i, op.second), 0, 8, false);
+        assign(long_name(i, op.second), 0, 8);
       }
       return;
     case Verb::all:
-      for (const auto& [name, bytes] : working_.tensors) assign(name, 0, bytes.size(), false);
+      for (const auto& [name, bytes] : working_.tensors) assign(name, 0, bytes.size());
       return;
     case Verb::refuse:
       return refuse(op.name, static_cast<std::int64_t>(op.first));

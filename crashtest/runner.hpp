@@ -3,6 +3,8 @@
 // which versions each may show.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -97,12 +99,15 @@ class Runner {
   Shelf open_once(std::optional<unsigned> keep, std::optional<unsigned> in_flight);
   void apply_versions(const Op& op);
   void check(const char* when) const;
-  void assign(const std::string& name, std::uint64_t offset, std::uint64_t size, bool in_thread);
+  enum class How { here, in_thread, lent };
+  void assign(const std::string& name, std::uint64_t offset, std::uint64_t size,
+              How how = How::here);
   void assign_same(const std::string& name);
   void put(const std::string& name, std::uint64_t offset, std::span<const std::byte> bytes,
-           bool in_thread);
+           How how = How::here);
   void write(const std::string& name, std::span<const std::byte> range, std::uint64_t offset,
-             bool in_thread);
+             How how);
+  void lend(TensorRef& target, std::span<const std::byte> range, std::uint64_t offset);
   void undo(const Op& op);
   void refuse(const std::string& name, std::int64_t size);
   void lease(const std::string& name, bool committed);
@@ -166,6 +171,10 @@ class Runner {
   std::shared_ptr<FeedWatch> watch_;  // of its copies
   std::optional<Transaction> transaction_;
   std::vector<Leased> leases_;
+  struct alignas(kPageBytes) LentPage {
+    std::array<std::byte, kPageBytes> bytes;
+  };
+  std::vector<LentPage> lender_;
   PinnedReaders pinned_;
   bool changed_ = false;  // something is assigned, created or erased, and not committed
   struct Flight {

@@ -14,11 +14,22 @@
 namespace tensorshelf::crash {
 namespace {
 
-class WatchedMedium final : public testing::ForwardingMedium {
+class WatchedMedium final : public testing::LendingMedium {
  public:
   WatchedMedium(std::unique_ptr<Medium> medium, std::shared_ptr<FeedWatch> watch)
-      : ForwardingMedium(std::move(medium)), watch_(std::move(watch)) {}
+      : LendingMedium(std::move(medium)), watch_(std::move(watch)) {}
   Ticket write(std::uint64_t at, std::span<const std::byte> bytes, std::uint64_t seed) override {
+    before_write();
+    return ForwardingMedium::write(at, bytes, seed);
+  }
+  Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                    std::uint64_t seed) override {
+    before_write();
+    return LendingMedium::write_lent(at, bytes, seed);
+  }
+
+ private:
+  void before_write() {
     // The threads that come between a save and its launch: the program's own, and then that one.
     // What is prepared the pipeline's own thread describes, and nobody leads it.
     const bool others = std::this_thread::get_id() != programs_;
@@ -27,10 +38,8 @@ class WatchedMedium final : public testing::ForwardingMedium {
       Lead::walk_free();
       if (const auto act = std::exchange(watch_->before_copy, nullptr)) act();
     }
-    return ForwardingMedium::write(at, bytes, seed);
   }
 
- private:
   std::shared_ptr<FeedWatch> watch_;
   const std::thread::id programs_ = std::this_thread::get_id();
 };

@@ -2,6 +2,7 @@
 //
 //   create NAME BYTES    a new tensor                assign NAME      all of it, a new stamp
 //   part NAME AT BYTES   a range of it               thread NAME      assign in another thread
+//   lend NAME            all of it, a new stamp, lent in whole pages, which change once awaited
 //   same NAME            assign what it was when an attempt was frozen last, or prepared
 //   compact              make the medium as short as what is in it: some commits of what is there,
 //                        or, over what is not committed, a refusal that leaves slots elsewhere
@@ -72,6 +73,7 @@ enum class Verb {
   part,
   thread,
   undo,
+  lend,
   same,
   erase,
   reserve,

@@ -31,8 +31,22 @@ class ForwardingMedium : public Medium {
   Promises promises() const override { return inner_->promises(); }
   PinTable* pins() override { return inner_->pins(); }
 
+ protected:
+  Medium& inner() { return *inner_; }
+
  private:
   std::shared_ptr<Medium> inner_;
+};
+
+// One that lends on what it is lent.
+class LendingMedium : public ForwardingMedium {
+ public:
+  using ForwardingMedium::ForwardingMedium;
+  Ticket write_lent(std::uint64_t at, std::span<const std::byte> bytes,
+                    std::uint64_t seed) override {
+    return inner().write_lent(at, bytes, seed);
+  }
+  void await_lent(std::span<const std::byte> bytes) noexcept override { inner().await_lent(bytes); }
 };
 
 }  // namespace tensorshelf::testing

@@ -96,10 +96,10 @@ inline std::shared_ptr<Medium> memory_of(std::uint64_t size_bytes) {
 }
 
 // A medium whose openings share pins.
-class PinnedMedium final : public ForwardingMedium {
+class PinnedMedium final : public LendingMedium {
  public:
   PinnedMedium(std::shared_ptr<Medium> inner, std::shared_ptr<SharedPins> shared)
-      : ForwardingMedium(std::move(inner)), pins_(std::move(shared)) {}
+      : LendingMedium(std::move(inner)), pins_(std::move(shared)) {}
   PinTable* pins() override { return &pins_; }
 
  private:

@@ -75,6 +75,7 @@ enum class Bug {
   gate_opened_early,        // I9: writers go on while the version is written
   lock_not_taken,           // I10
   child_unlocks,            // I10: a forked child drops its parent's lock
+  lent_given_back_early,    // what is lent may be changed while a drive takes it
   name_unsynced,            // I2: what is told of a new name comes before its folder is synced
   replaced_name_unsynced,   // I2: so does what is told of one that leads to another file now
   replaced_in_two_steps,    // I2: between them there is no file of the name

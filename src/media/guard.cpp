@@ -245,6 +245,7 @@ Ticket GuardedMedium::write_lent(std::uint64_t at, std::span<const std::byte> by
 }
 
 void GuardedMedium::await_lent(std::span<const std::byte> bytes) noexcept {
+  if (planted(Bug::lent_given_back_early)) return;
   for (unsigned i = 0; i < kMaxMedia; ++i) {
     if (GuardedMember* const one = state_->find(i)) one->inner->await_lent(bytes);
   }
