@@ -59,11 +59,8 @@ OnDamage on_damage_of(const pybind11::object& callable);         // with the dic
 Progress progress_or_signals(const pybind11::object& callable);  // None: it hears Ctrl-C alone
 void heed_signals();
 
-inline DType dtype_of(std::string_view name) {
-  const auto dtype = dtype_from_name(name);
-  if (!dtype) throw pybind11::value_error("no element type named " + std::string(name));
-  return *dtype;
-}
+// Of a name that the Python face has checked.
+inline DType dtype_of(std::string_view name) { return dtype_from_name(name).value(); }
 
 // A contiguous buffer of the caller's, held while the GIL is released. The format is not asked
 // for: element types that the buffer protocol cannot name (bfloat16) have bytes all the same.

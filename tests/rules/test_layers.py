@@ -235,7 +235,7 @@ def test_values_know_nothing_of_shelves() -> None:
 def test_bindings_decide_nothing_but_where_they_say_so() -> None:
     """Neither what becomes of edits, nor which error there is, nor when Ctrl-C is heard."""
     decisions = re.compile(
-        r"\bedits|(?<!\w)Error\(|PyErr_(?:WarnEx|SetString|Format|CheckSignals|Clear|ExceptionMatches)"
+        r"\bedits|(?<!\w)Error\(|\b(?:value|type|key|index)_error\b|PyErr_(?:WarnEx|SetString|Format|CheckSignals|Clear|ExceptionMatches)"
     )
     named = re.findall(r"(\w+)\.[ch]pp[,:]", (ROOT / "python" / "bindings.cpp").read_text())
     assert set(named) < {path.stem for path in cpp("python")}

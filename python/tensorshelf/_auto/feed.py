@@ -160,7 +160,7 @@ class Feed:
         )
 
     def taken(self) -> None:
-        """Whom the save was begun for has it."""
+        """The caller for whom the save was begun holds it now."""
         self._begun = None
 
     def lost(self) -> Commit | None:
