@@ -161,8 +161,9 @@ class RetainedVersion {
   std::uint64_t version_;
 };
 
-// Shelf::pin(). Any thread may let it go; close() waits for that. A thread that keeps one, and
-// writes or closes, may wait for itself.
+// Shelf::pin(). Any thread may let it go; close() waits for that, for ever in a thread that keeps
+// one itself. An assignment or a commit in such a thread that needs what it holds is Errc::pinned
+// after OpenOptions::pin_timeout.
 class VersionPin {
  public:
   VersionPin(VersionPin&&) noexcept;

@@ -10,8 +10,9 @@
 //       ticket = pipeline.save(plan, step);       // returns when the eager sources may change
 //     }
 //
-// A ticket has two moments. When it is staged its sources may change; when it is durable a crash
-// gives this version or a later one; a save with an id is prepared in its place.
+// A ticket has two moments: when it is staged its sources may change, and when it is durable a
+// crash gives this version or a later one. A save with an id has, for the second, that it is
+// prepared.
 //
 // One moment (I9): an eager source is saved as it is when save() is called; so is a lazy one, which
 // is copied afterwards, while nobody may change it. A lazy one that changed all the same abandons
@@ -199,9 +200,9 @@ class Pipeline {
 
   // No ticket where it was skipped. Where it throws there is no save, and what was copied is
   // discarded. Errc::bad_argument for tensors of another shelf, or a step that cannot be stored;
-  // Errc::gone where the tensor of an eager source was erased; Errc::transaction within an open
-  // transaction; Errc::unsupported within an assignment; Errc::closed once this or the shelf is
-  // closed.
+  // Errc::unknown_name where the tensor of an eager source was erased; Errc::transaction within an
+  // open transaction; Errc::unsupported within an assignment; Errc::closed once this or the shelf
+  // is closed.
   //
   // With an id (Shelf::prepare()) it is prepared, and not committed: for those that agree with
   // others first. It may be staged while the one before is still undecided, and then waits for that

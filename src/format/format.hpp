@@ -125,9 +125,10 @@ struct TensorLayout {
     return stripes == 1 ? size_bytes : (chunk_count() + stripes - 1) / stripes * kChunkBytes;
   }
   Extent slot(unsigned index) const { return {slot_at[index], size_bytes}; }  // not striped
+  // How far behind the begin of its place a chunk lies.
+  std::uint64_t within_place(std::uint64_t chunk) const { return chunk / stripes * kChunkBytes; }
   std::uint64_t chunk_at(unsigned slot, std::uint64_t chunk) const {
-    if (stripes == 1) return slot_at[slot] + chunk * kChunkBytes;
-    return slot_at[slot * stripes + chunk % stripes] + chunk / stripes * kChunkBytes;
+    return slot_at[slot * stripes + chunk % stripes] + within_place(chunk);
   }
   MediumSet media() const;  // that it lies on
 };

@@ -52,7 +52,7 @@ std::optional<std::uint64_t> copy_all(Store& from, Store& to, std::optional<std:
 
 }  // namespace
 
-// The file has no name until it is whole and durable.
+// The file has a temporary name until it is whole and durable.
 Commit write_snapshot(Store& from, const std::filesystem::path& path, const OpenOptions& options,
                       std::optional<std::uint64_t> version) {
   from.refuse_inside("snapshot() was called");

@@ -1,6 +1,6 @@
-// One assignment, of any number of writes (I13). From begin to end it holds its tensor's lock, so
-// that no other comes in between, and the commit gate as a writer: it is in one attempt. It
-// remembers which chunks it wrote, which is enough to undo it: the attempt is as if they had not
+// One assignment, of any number of writes (I13). From begin to end it holds `assigning` of its
+// tensor, so that no other comes in between, and the commit gate as a writer: it is in one attempt.
+// It remembers which chunks it wrote, which is enough to undo it: the attempt is as if they had not
 // been written in it, and where they had been before, the tensor is spoiled.
 #pragma once
 

@@ -29,7 +29,7 @@ struct RecordedChunk {
   std::uint64_t at() const {
     if (holding == nullptr) return tensor.chunk_at(slot(), chunk);
     return holding->slot_at()[tensor.place_index(slot(), chunk)] +
-           chunk / tensor.layout.stripes * kChunkBytes;
+           tensor.layout.within_place(chunk);
   }
   std::uint64_t size_bytes() const { return tensor.chunk_bytes(chunk); }
   bool matches(std::span<const std::byte> bytes, const format::Seeds& seeds) const {

@@ -30,10 +30,10 @@ void write_mark(Medium& medium, const format::Seeds& seeds, const format::Prepar
 void check_marks(const Marks& marks);
 
 // For recovery, when nothing else is under way: both copies whole, and durable, for what is seen
-// may lie in a cache alone (I12). One that marks nothing that is there is made empty, before
-// another attempt at its version can be taken for the one that it means; `counts`: that one is
-// there. Where both are lost, which is for a repair that was asked for, they are empty from then
-// on. Returns the mark that lies there now.
+// may lie in a cache alone (I12). A mark counts where the attempt that it means is there
+// (`counts`). Else it is made empty, before another attempt at its version can be taken for that
+// one. Where both are lost, which is for a repair that was asked for, they are empty from then on.
+// Returns the mark that lies there now.
 format::PreparedMark settle_marks(Medium& medium, const format::Seeds& seeds, const Marks& marks,
                                   bool counts);
 

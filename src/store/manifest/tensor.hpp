@@ -115,7 +115,7 @@ struct StoredTensor {
   }
   std::uint64_t chunk_at(unsigned slot, std::uint64_t chunk) const {
     if (planted(Bug::stripes_in_one) && layout.stripes > 1) {
-      return layout.slot_at[slot * layout.stripes] + chunk / layout.stripes * kChunkBytes;
+      return layout.slot_at[slot * layout.stripes] + layout.within_place(chunk);
     }
     return layout.chunk_at(slot, chunk);
   }

@@ -3,8 +3,9 @@
 // (Holding, PageNode). Slots of small tensors that are created together lie together, slot by
 // slot, so that saving thousands of them is a few large writes. Pages for manifests come from a
 // pool of their own, kept large enough for any later commit: persist() never runs out of space.
-// Where memory runs out, what is given back may be forgotten until the next open finds it free;
-// what is taken is never free as well, and the pool never smaller than it was asked to be.
+// What is taken is never free as well. Where memory runs out, what is given back may be forgotten
+// until the next open finds it free; a page that the pool lacks then, the next reserve_pages()
+// brings, and take_page() before it may throw std::bad_alloc.
 // Thread-safe; slots are taken, and pages reserved, by one thread at a time.
 #pragma once
 

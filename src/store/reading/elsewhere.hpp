@@ -35,8 +35,8 @@ namespace tensorshelf {
 [[nodiscard]] bool read_mirrored(State& state, const Error& error, const RecordedChunk& recorded,
                                  std::span<std::byte> room);
 
-// Where a read failed so of a shelf that is opened to heal, or whose medium has a mirror:
-// likewise.
+// The same where the shelf is opened to heal, or its medium has a mirror: the chunk comes from
+// wherever it is sound.
 [[nodiscard]] bool read_healed(State& state, const Error& error, const RecordedChunk& recorded,
                                std::span<std::byte> room);
 

@@ -1,4 +1,4 @@
-// Bytes out of slots, checked. A read holds its tensor's lock and nothing else, so it is of one
+// Bytes out of slots, checked. A read holds its tensor's `mutex` and nothing else, so it is of one
 // moment; what it returns was compared with the checksum that the manifest, or the stage, has.
 #pragma once
 
@@ -49,9 +49,10 @@ class Reader {
   using PieceRoom = HugeRoom<16 * kChunkBytes>;
 
   // A chunk as the record says it lies, unchecked, for who holds the tensor's mutex: in place where
-  // it may be, else in `scratch`; or a part of it, from byte `within` on, copied.
+  // it may be, else in `scratch`.
   UntrustedBytes fetch_chunk(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                              std::span<std::byte> scratch);
+  // The same of a part of it, from byte `within` on, copied.
   void copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
                 std::span<std::byte> target, std::uint64_t within);
   // A whole chunk, copied and compared with its checksum; from the mirror where that alone has it.

@@ -7,6 +7,7 @@
 // and no lease names is free, and so is a place on the heap that nothing owns (I3).
 //
 // Locks, always taken in this order:
+//   0  that of a compactor, of a follower
 //   1  turns                       who freezes or discards, and a transaction to its end
 //   2  that of decisions
 //   3  a tensor's `assigning`      its one assignment under way
@@ -16,7 +17,7 @@
 //   6  dirty_mutex
 //   7  structure                   what there is: versions, attempts, sizes
 //   8  those of heap, attached media, pins and health: none of the above is taken under these
-// Any other mutex is taken while at most 1 to 4 are held. The closed gate guards the open attempt's
+// Any other mutex is taken while at most 0 to 4 are held. The closed gate guards the open attempt's
 // tree. Its names change with the gate closed and structure held, and are read under either.
 #pragma once
 
