@@ -400,6 +400,7 @@ TEST_CASE("a record of the incarnation that cannot be read proves no rival") {
   std::fill_n(cached.disk->visible.begin() + format::incarnation_at(1), kPageBytes, std::byte{1});
   cached.disk->unreadable = {};
   commit(shelf, 3);
+  CHECK(shelf.version() == 3);
 }
 
 // With a bit of its word flipped the newest root looks like the one that it took the place of.

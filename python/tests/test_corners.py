@@ -51,6 +51,7 @@ def test_no_stripe_lies_on_a_mirror(shelf_path: Path, tmp_path: Path) -> None:
     with ts.open(shelf_path, mirror=tmp_path / "mirror", place={"*": "stripe"}) as shelf:
         shelf.x = np.zeros(3 * MIB, np.uint8)
         shelf.persist()
+        assert shelf.x.media == (0,)
 
 
 def test_more_media_than_a_shelf_has(shelf_path: Path) -> None:
@@ -63,6 +64,8 @@ def test_a_place_at_home(shelf_path: Path, tmp_path: Path, monkeypatch: pytest.M
     with ts.open(shelf_path, also="~/part", place={"*": "~/part"}) as shelf:
         shelf.x = np.zeros(5)
         shelf.persist()
+        assert shelf.x.media == (1,)
+    assert (tmp_path / "part").exists()
 
 
 def test_each_mirror_mirrors_what_was_said(shelf_path: Path, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_a_mirror_holds_all_that_a_shelf_of_that_size_does(
         shelf.persist()
     with ts.open(shelf_path, size="4MiB") as shelf:  # its mirror is capped by that as well
         shelf.reserve(((4 << 20) - most) // 2 - (32 << 10))
+        assert shelf.info().capacity_bytes > most
 
 
 def test_a_pool_is_made_with_its_mirror(shelf_path: Path, tmp_path: Path) -> None:

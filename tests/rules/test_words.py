@@ -128,3 +128,9 @@ def test_nothing_is_left_unfinished_or_bound_to_one_machine(pattern: re.Pattern[
         for hit in lines_matching(pattern, path, path.read_text("utf-8"))
     ]
     assert hits == []
+
+
+def test_the_changelog_says_nothing_twice() -> None:
+    lines = [line.strip() for line in (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()]
+    assert len(lines) > 50  # the search can hit
+    assert [line for line in lines if len(line) > 30 and lines.count(line) > 1] == []
