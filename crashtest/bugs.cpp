@@ -42,6 +42,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"replaced_name_unsynced", "I2", Bug::replaced_name_unsynced, {}, "named-over"},
       {"replaced_in_two_steps", "I2", Bug::replaced_in_two_steps, {}, "named-over"},
       {"media_unsettled", "I2", Bug::media_unsettled, {}, "named-set-over"},
+      {"found_name_unsynced", "I12", Bug::found_name_unsynced, {}, "named-by-another"},
       {"media_named_first", "I2", Bug::media_named_first, {}, "named-set-over"},
       {"snapshot_named_early", "I2", Bug::snapshot_named_early, {}, "named-snapshot"},
       {"root_checksum_ignored", "-", Bug::root_checksum_ignored},

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -267,6 +268,27 @@ std::string added(const std::function<OpenOptions(const Place&)>& options) {
 
 std::string added_medium_is_named_whole() {
   return added([](const Place& place) { return with_part(place, Mode::update); });
+}
+
+// Who gave the name was killed before it was durable.
+std::string found_name_is_made_durable() {
+  return play_all({
+      .before =
+          [](const Place& place) {
+            Shelf::open(place.shelf(), opening(Mode::create));
+            fs::rename(place.shelf(), place.root / "named later");
+          },
+      .act =
+          [](const Place& place) {
+            ::rename((place.root / "named later").c_str(), place.shelf().c_str());
+            Shelf shelf = Shelf::open(place.shelf(), opening(Mode::append));
+            fill(shelf);
+          },
+      .judge = [](const Place& place, bool told) -> std::string {
+        const Found there = found(place.shelf(), opening(Mode::read));
+        return there == Found::value || !told ? "" : "the version that was told of is lost";
+      },
+  });
 }
 
 std::string added_mirror_is_named_whole() {

@@ -14,5 +14,6 @@ std::string shelf_of_several_media_is_named_whole();
 std::string replaced_media_can_be_replaced_again();
 std::string added_medium_is_named_whole();
 std::string added_mirror_is_named_whole();
+std::string found_name_is_made_durable();
 
 }  // namespace tensorshelf::crash

@@ -449,6 +449,7 @@ const std::vector<Scenario>& scenarios() {
         {"named-set-over", "I2", replaced_media_can_be_replaced_again},
         {"named-medium", "I2", added_medium_is_named_whole},
         {"named-mirror", "I2", added_mirror_is_named_whole},
+        {"named-by-another", "I12", found_name_is_made_durable},
         {"held-late", "I3", what_is_given_up_is_not_held},
         {"held-twice", "-", what_is_held_can_be_held_twice},
         {"held-newest", "-", newest_is_held_where_none_is_said},

@@ -14,7 +14,9 @@
 
 #include "catch.hpp"
 #include "media/file.hpp"
+#include "media/file_temporary.hpp"
 #include "media/media.hpp"
+#include "refused_call.hpp"
 #include "scratch.hpp"
 #include "tensorshelf/error.hpp"
 #include "thrown.hpp"
@@ -447,6 +449,71 @@ TEST_CASE("check_name: a reader hears that its file was replaced or deleted, and
     fs::remove(path);
     fs::remove(dir / "moved");
   }
+}
+
+TEST_CASE("create: files whose long names begin alike do not share what is abandoned") {
+  const scratch::Directory dir;
+  const std::string begin(226, 'n');
+  const std::uint32_t which = 0x1234abcd;
+  const auto abandon = [&](const std::string& name) {
+    ShelfFile file = ShelfFile::create(dir.path() / name, which);
+    file.leave();
+  };
+  abandon(begin + "1");
+  abandon(begin + "2");
+  const auto left = temporaries_of(dir.path() / (begin + "1"));
+  REQUIRE(left.size() == 1);
+  CHECK(stands_for(left[0], which));
+  CHECK_FALSE(stands_for(left[0], which + 1));
+  CHECK(left[0].filename().native().size() <= 255);
+  { ShelfFile::create(dir.path() / (begin + "1")); }
+  CHECK(temporaries_of(dir.path() / (begin + "1")).empty());
+  CHECK(temporaries_of(dir.path() / (begin + "2")).size() == 1);
+}
+
+TEST_CASE(
+    "check_name: a file that has another name yet is gone with its own, and moved it is not") {
+  const scratch::Directory dir;
+  ShelfFile file = ShelfFile::create(dir / "run.shelf");
+  file.publish(false);
+  SECTION("deleted") {
+    fs::create_hard_link(dir / "run.shelf", dir / "other");
+    fs::remove(dir / "run.shelf");
+    CHECK(code_if_any([&] { file.check_name(); }) == Errc::gone);
+  }
+  SECTION("moved") {
+    fs::rename(dir / "run.shelf", dir / "other");
+    file.check_name();
+  }
+}
+
+TEST_CASE("publish: a directory that may not be read refuses before anything has changed") {
+  if (::geteuid() != 0) {
+    WARN("skipped: permissions (another user is taken on as root alone)");
+    return;
+  }
+  const scratch::Directory dir;
+  scratch::put(dir / "run.shelf", "");
+  REQUIRE(::chown(dir.path().c_str(), 65534, 65534) == 0);
+  REQUIRE(::chown((dir / "run.shelf").c_str(), 65534, 65534) == 0);
+  REQUIRE(::chmod(dir.path().c_str(), 0300) == 0);
+  CHECK(in_child([&]() -> std::string {
+          if (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0) {
+            return "another user cannot be taken on";
+          }
+          { ShelfFile::open(dir / "run.shelf", true); }  // whose name nobody here can settle
+          for (const bool replace : {true, false}) {
+            const fs::path path = dir / (replace ? "run.shelf" : "new.shelf");
+            ShelfFile file = ShelfFile::create(path);
+            const auto error = error_of([&] { file.publish(replace); });
+            if (!error || error->remedy().find("permission to read") == std::string::npos) {
+              return error ? error->remedy() : "published";
+            }
+            if (!file.unpublished()) return "it has its name";
+          }
+          return "";
+        }) == "");
+  CHECK(std::distance(fs::directory_iterator(dir.path()), {}) == 1);
 }
 
 TEST_CASE("publish over an empty file: of many at once exactly one wins, whole") {

@@ -80,6 +80,7 @@ enum class Bug {
   replaced_name_unsynced,   // I2: so does what is told of one that leads to another file now
   replaced_in_two_steps,    // I2: between them there is no file of the name
   media_unsettled,          // I2: a shelf is named before its other media are durable
+  found_name_unsynced,      // I12: who finds a name takes it for durable
   media_named_first,        // I2: they are named before it
   snapshot_named_early,     // I2: before its version is in it
   root_checksum_ignored,    // opening believes what it reads

@@ -2,8 +2,12 @@
 //
 //   open     stat -> open -> lock -> stat again: the path must still name the locked inode, or a
 //            writer could lock a file that was just replaced and write where nobody looks (I10).
-//   publish  fsync the file -> rename -> fsync the directory: the name never leads to less than the
-//            whole file, and the old file keeps its name until that one step.
+//   publish  open the directory -> fsync the file -> rename -> fsync the directory: the name never
+//            leads to less than the whole file, and the old file keeps its name until that one
+//            step.
+//
+// Whoever gave a file its name may have been killed before that was durable: an opening for writing
+// syncs the directory too, before anything is acknowledged (I12).
 #include "media/file.hpp"
 
 #include <fcntl.h>
@@ -94,22 +98,39 @@ void sync_or_throw(int fd, const fs::path& path) {
   throw Error(
       Errc::io,
       fmt::format("{} cannot be synced: {}", path.native(), std::generic_category().message(error)),
-      "check the device (dmesg), then create the shelf anew", error);
+      "check the device (dmesg), then try again", error);
 }
 
-void sync_directory(const fs::path& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw_path_error(directory, "opened to sync it", errno);
-  const int error = ::fsync(fd) == 0 ? 0 : errno;  // I2: the name that is told of stays
-  ::close(fd);
-  // EINVAL: a file system (some of FUSE's) whose directories have nothing to sync.
-  if (error != 0 && error != EINVAL) {
-    throw Error(Errc::io,
-                fmt::format("{} cannot be synced: {}", directory.native(),
-                            std::generic_category().message(error)),
-                "check the device (dmesg), then create the shelf anew", error);
+// Opened before a name in it changes: what may refuse that, refuses while nothing has changed.
+class Directory {
+ public:
+  enum class Unreadable { refused, let_be };
+  explicit Directory(fs::path path, Unreadable unreadable = Unreadable::refused)
+      : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    const bool let_be = unreadable == Unreadable::let_be && errno == EACCES;
+    if (fd_ < 0 && !let_be) throw_path_error(path_, kForReading, errno);
   }
-}
+  ~Directory() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  void sync() const {
+    if (fd_ < 0 || ::fsync(fd_) == 0) return;  // I2, I12: the name that is told of stays
+    // EINVAL: a file system (some of FUSE's) whose directories have nothing to sync.
+    if (errno == EINVAL) return;
+    const int error = errno;
+    throw Error(Errc::io,
+                fmt::format("{} cannot be synced: {}", path_.native(),
+                            std::generic_category().message(error)),
+                "check the device (dmesg): a name in it may not outlive a power loss", error);
+  }
+
+ private:
+  fs::path path_;
+  int fd_;
+};
 
 // 0, or an errno; EEXIST where there is a file of that name.
 int rename_no_replace(const fs::path& from, const fs::path& to) {
@@ -149,14 +170,15 @@ struct Replacement {
   const fs::path& to;
   const fs::path& shown;  // as the user named `to`
   bool only_empty;        // Errc::exists where there is a byte in it
+  const std::function<void()>& look_again;
 };
 
 // Renames over the file at `to`, whose lock it holds meanwhile: a writer that opens the old file
 // either finds it locked, or sees after locking that the path names another inode. False: the file
 // at `to` went or changed, look again.
 bool replace_unlocked(const Replacement& replacement) {
-  const auto& [file, from, to, shown, only_empty] = replacement;
-  const int fd = ::open(to.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  const auto& [file, from, to, shown, only_empty, look_again] = replacement;
+  const int fd = open_to_lock(to);
   if (fd < 0 && errno == ENOENT) {
     const int error = rename_no_replace(from, to);
     if (error != 0 && error != EEXIST) throw_path_error(shown, "created", error);
@@ -175,6 +197,7 @@ bool replace_unlocked(const Replacement& replacement) {
   struct stat now {};
   if (::lstat(to.c_str(), &now) != 0 || !same_inode(node, now)) return false;
   if (only_empty && now.st_size != 0) throw_exists(shown);  // seen under the lock: ours to lose
+  if (look_again) look_again();
   take_over_permissions(file, now);
   if (planted(Bug::replaced_in_two_steps)) ::unlink(to.c_str());
   if (::rename(from.c_str(), to.c_str()) != 0) throw_path_error(shown, "replaced", errno);
@@ -191,6 +214,7 @@ ShelfFile::ShelfFile(ShelfFile&& other) noexcept
       temporary_path_(std::exchange(other.temporary_path_, {})),
       target_path_(std::move(other.target_path_)),
       name_(std::move(other.name_)),
+      linked_(other.linked_),
       device_(other.device_),
       inode_(other.inode_),
       creator_(other.creator_),
@@ -236,6 +260,7 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
       if (::stat(path.c_str(), &named) != 0 || !same_inode(named, opened)) continue;
     }
     if (kind == FileKind::regular && named.st_nlink > 0) file.remember_name();
+    if (writable && !planted(Bug::found_name_unsynced)) file.sync_name();
     return file;
   }
   throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path.native()),
@@ -243,13 +268,20 @@ ShelfFile ShelfFile::open(const std::filesystem::path& path, bool writable) {
 }
 
 void give_name(const fs::path& temporary, const fs::path& target) {
+  const Directory directory(parent_of(target));
   if (::rename(temporary.c_str(), target.c_str()) != 0) {
     throw_path_error(target, "replaced", errno);
   }
-  sync_directory(parent_of(target));
+  directory.sync();
 }
 
-ShelfFile ShelfFile::create(const std::filesystem::path& path) {
+// I12. Where the directory may not be read nobody can.
+void ShelfFile::sync_name() const {
+  if (!name_.empty()) Directory(parent_of(name_), Directory::Unreadable::let_be).sync();
+}
+
+ShelfFile ShelfFile::create(const std::filesystem::path& path,
+                            std::optional<std::uint32_t> stands_for) {
   if (path.empty()) throw Error(Errc::bad_argument, "the path is empty", "name a file");
   const fs::path target = whole_path(follow_links(path));  // wherever chdir() leads by then
   if (!target.has_filename()) throw_path_error(path, "created", EISDIR);
@@ -264,7 +296,7 @@ ShelfFile ShelfFile::create(const std::filesystem::path& path) {
   }
   remove_abandoned(target);
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
-    fs::path temporary = temporary_name(target);
+    fs::path temporary = temporary_name(target, stands_for);
     const int fd = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0 && errno == EEXIST) continue;
     if (fd < 0) throw_path_error(path, "created", errno);
@@ -284,34 +316,37 @@ ShelfFile ShelfFile::create(const std::filesystem::path& path) {
 
 void ShelfFile::settle() const {
   TENSORSHELF_ASSERT(!temporary_path_.empty());
+  const Directory directory(parent_of(temporary_path_));
   sync_or_throw(fd_, path_);
-  sync_directory(parent_of(temporary_path_));
+  directory.sync();
 }
 
-void ShelfFile::publish(bool replace) {
-  if (replace) return publish_over(false);
+void ShelfFile::publish(bool replace, const std::function<void()>& look_again) {
+  if (replace) return publish_over(false, look_again);
   TENSORSHELF_ASSERT(!temporary_path_.empty());
+  const Directory directory(parent_of(target_path_));
   sync_or_throw(fd_, path_);
   if (const int error = rename_no_replace(temporary_path_, target_path_); error != 0) {
     if (error != EEXIST) throw_path_error(path_, "created", error);
     throw_exists(path_);
   }
   temporary_path_.clear();
-  if (!planted(Bug::name_unsynced)) sync_directory(parent_of(target_path_));
+  if (!planted(Bug::name_unsynced)) directory.sync();
   remember_name();
 }
 
-void ShelfFile::publish_over(bool only_empty) {
+void ShelfFile::publish_over(bool only_empty, const std::function<void()>& look_again) {
   TENSORSHELF_ASSERT(!temporary_path_.empty());
+  const Directory directory(parent_of(target_path_));
   sync_or_throw(fd_, path_);
   int attempt = 0;
-  while (!replace_unlocked({*this, temporary_path_, target_path_, path_, only_empty})) {
+  while (!replace_unlocked({*this, temporary_path_, target_path_, path_, only_empty, look_again})) {
     if (++attempt < kMaxAttempts) continue;
     throw Error(Errc::busy, fmt::format("{} is being replaced again and again", path_.native()),
                 "stop the process that does so");
   }
   temporary_path_.clear();
-  if (!planted(Bug::replaced_name_unsynced)) sync_directory(parent_of(target_path_));
+  if (!planted(Bug::replaced_name_unsynced)) directory.sync();
   remember_name();
 }
 
@@ -327,7 +362,7 @@ void ShelfFile::publish_over_empty() {
                 fmt::format("{} is empty, and a file without a name", path_.native()),
                 "name a file by its path");
   }
-  publish_over(true);
+  publish_over(true, {});
 }
 
 void ShelfFile::release_lock() const { ::flock(fd_, LOCK_UN); }

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 
 namespace tensorshelf {
 
@@ -19,19 +21,25 @@ class ShelfFile {
   // Errors: Errc::not_found (with how to create one), read_only (no permission, read-only mount),
   // busy (locked; the text names the holder's pid, from /proc/locks), not_a_shelf (a directory, a
   // FIFO, a symbolic link that loops, ...), io.
+  // For writing, the name that led to it is durable from then on, as far as its directory can be
+  // read.
   static ShelfFile open(const std::filesystem::path& path, bool writable);
 
   // A new, empty, locked file under a temporary name in the same directory. It takes its place
-  // with publish(), and is removed by the destructor where that was never called.
-  static ShelfFile create(const std::filesystem::path& path);
+  // with publish(), and is removed by the destructor where that was never called. What it
+  // `stands_for` is in its temporary name (file_temporary.hpp).
+  static ShelfFile create(const std::filesystem::path& path,
+                          std::optional<std::uint32_t> stands_for = {});
 
   // Before it has its name: what it holds so far, and its temporary name, outlive a power loss.
   void settle() const;
 
   // Gives the file its name, in one step and durably (fsync of the directory). replace: in place of
   // any file of that name, whose lock must be free (Errc::busy) and whose permissions stay, for
-  // root its owner too; else Errc::exists if there is one.
-  void publish(bool replace);
+  // root its owner too; else Errc::exists if there is one. `look_again` is called under that lock,
+  // before the step, and may throw. Where it throws and unpublished() is false, the file has its
+  // name, which may not outlive a power loss.
+  void publish(bool replace, const std::function<void()>& look_again = {});
 
   // The same in place of a file of 0 bytes; Errc::exists if it holds any.
   void publish_over_empty();
@@ -62,14 +70,16 @@ class ShelfFile {
 
  private:
   ShelfFile(std::filesystem::path path, int fd, FileKind kind, bool writable);
-  void publish_over(bool only_empty);
+  void publish_over(bool only_empty, const std::function<void()>& look_again);
   void remember_name();
+  void sync_name() const;
 
   std::filesystem::path path_;
   std::filesystem::path temporary_path_;  // empty once published, or never needed
   std::filesystem::path target_path_;     // of a new file: where path_'s symbolic links lead
   std::filesystem::path name_;            // absolute, without links; empty: nothing to check
-  dev_t device_ = 0;                      // of the file that name_ led to
+  bool linked_ = false;  // to its name, from one that went: the kernel goes on to name that
+  dev_t device_ = 0;     // of the file that name_ led to
   ino_t inode_ = 0;
   int creator_ = 0;  // pid; a forked child leaves the temporary file alone
   int fd_;

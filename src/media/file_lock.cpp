@@ -106,6 +106,12 @@ void throw_busy(const std::filesystem::path& path, const struct stat& inode) {
               "use mode=\"r\" or stop it");
 }
 
+int open_to_lock(const std::filesystem::path& path) {
+  constexpr int kFlags = O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
+  const int fd = ::open(path.c_str(), O_RDWR | kFlags);
+  return fd >= 0 || errno == ENOENT ? fd : ::open(path.c_str(), O_RDONLY | kFlags);
+}
+
 int open_device_folder(int fd) {
   struct stat node = {};
   if (::fstat(fd, &node) != 0) return -1;

@@ -8,6 +8,10 @@
 
 namespace tensorshelf {
 
+// Opens a file, and follows no link, to lock it: flock() of NFS asks for a descriptor that may
+// write. -1 and errno where it cannot.
+int open_to_lock(const std::filesystem::path& path);
+
 // Takes the lock; false where another descriptor holds it. Waits only for a holder whose process
 // has ended, seconds at most. Throws Errc::io where the file system has no locks.
 bool try_lock(int fd, const std::filesystem::path& path);

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <tensorshelf/error.hpp>
@@ -24,6 +25,8 @@ namespace fs = std::filesystem;
 
 fs::path link_of(int fd) { return fmt::format("/proc/thread-self/fd/{}", fd); }
 
+constexpr std::string_view kDeleted = " (deleted)";  // as the kernel says of the name it had
+
 }  // namespace
 
 // As the kernel knows it, so that neither a link that is turned elsewhere, nor chdir(), nor a
@@ -31,6 +34,8 @@ fs::path link_of(int fd) { return fmt::format("/proc/thread-self/fd/{}", fd); }
 void ShelfFile::remember_name() {
   std::error_code error;
   name_ = fs::read_symlink(link_of(fd_), error);
+  linked_ = !error && name_.native().ends_with(kDeleted);
+  if (linked_) name_ = target_path_;
   if (error) name_ = fs::absolute(path_, error);
   struct stat held {};
   if (::fstat(fd_, &held) != 0) return name_.clear();  // nothing to compare it with
@@ -48,13 +53,12 @@ void ShelfFile::check_name() const {
                     ::makedev(named.stx_dev_major, named.stx_dev_minor) == device_;
   if (ours) return;
   struct stat held {};
-  if (::fstat(fd_, &held) != 0) return;      // the commit will hear it too, and say more
-  if (held.st_nlink != 0 && !found) return;  // moved aside, and nothing in its place
-
+  if (::fstat(fd_, &held) != 0) return;  // the commit will hear it too, and say more
   std::error_code ignored;
-  constexpr std::string_view kDeleted = " (deleted)";  // as the kernel says of a last name
   const std::string own = fs::read_symlink(link_of(fd_), ignored).native();
-  const bool deleted = own.ends_with(kDeleted);
+  const bool deleted = own.ends_with(kDeleted) && !linked_;  // another name may lead to it
+  if (held.st_nlink != 0 && !found && !deleted) return;  // moved aside, and nothing in its place
+
   const std::string last = deleted ? own.substr(0, own.size() - kDeleted.size()) : name_.native();
   const std::string what =
       found ? fmt::format("another file has taken the place of {}", name_.native())

@@ -15,6 +15,7 @@
 
 #include <tensorshelf/error.hpp>
 
+#include "base/copy_hash.hpp"
 #include "base/random_bytes.hpp"
 #include "media/file_lock.hpp"
 #include "media/path_errors.hpp"
@@ -24,10 +25,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// ".run.shelf." in front of "4211.0123456789abcdef.tmp".
+// ".run.shelf." in front of "4211.0123456789abcdef.tmp". What a long name loses is in a checksum of
+// all of it: two that begin alike do not share their temporaries.
 std::string temporary_prefix(const fs::path& target) {
   constexpr std::size_t kSuffixRoom = 48;
-  return fmt::format(".{}.", target.filename().native().substr(0, kMaxFileName - kSuffixRoom));
+  constexpr std::size_t kMost = kMaxFileName - kSuffixRoom;
+  constexpr std::size_t kDigits = 16;
+  const std::string name = target.filename().native();
+  if (name.size() <= kMost) return fmt::format(".{}.", name);
+  return fmt::format(".{}{:016x}.", name.substr(0, kMost - kDigits),
+                     hash_bytes(std::as_bytes(std::span(name)), 0));
 }
 
 // What temporary_name() puts behind the prefix, and nothing that a person would:
@@ -48,11 +55,16 @@ bool is_temporary(std::string_view suffix) {
 
 }  // namespace
 
-fs::path temporary_name(const fs::path& target) {
+fs::path temporary_name(const fs::path& target, std::optional<std::uint32_t> stands_for) {
   std::uint64_t random = 0;
   random_bytes(std::as_writable_bytes(std::span(&random, 1)));
+  if (stands_for) random = random >> 32 << 32 | *stands_for;
   return parent_of(target) /
          fmt::format("{}{}.{:016x}.tmp", temporary_prefix(target), ::getpid(), random);
+}
+
+bool stands_for(const fs::path& temporary, std::uint32_t which) {
+  return temporary.native().ends_with(fmt::format("{:08x}.tmp", which));
 }
 
 std::vector<fs::path> temporaries_of(const fs::path& target) {
@@ -71,7 +83,7 @@ std::vector<fs::path> temporaries_of(const fs::path& target) {
 
 void remove_abandoned(const fs::path& target) {
   for (const fs::path& left : temporaries_of(target)) {
-    const int fd = ::open(left.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const int fd = open_to_lock(left);
     if (fd < 0) continue;
     struct stat node {};
     try {
