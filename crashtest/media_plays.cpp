@@ -9,7 +9,6 @@
 #include <tensorshelf/shelf.hpp>
 
 #include "entropy.hpp"
-#include "folder.hpp"
 #include "model.hpp"
 #include "tests/cached_disk.hpp"
 
@@ -142,30 +141,6 @@ std::string mirror_of_another_attempt_is_filled(bool in_one_opening) {
   Bytes found(kBytes);
   open(Mode::read, false).find("w")->read(found);
   return found == stamped(3) ? "" : "a mirror has what was abandoned";
-}
-
-// All were whole when the shelf got its name, and then its maker was killed.
-std::string half_way_replacement_is_gone_on_from() {
-  const Folder folder;
-  const std::filesystem::path part = folder.shelf().parent_path() / "a.part";
-  const std::filesystem::path left = part.parent_path() / ".a.part.4211.0123456789abcdef.tmp";
-  const auto make = [&](std::uint64_t serial) {
-    entropy_salt = serial;  // each shelf's id is another one
-    Shelf::open(folder.shelf(), {.mode = Mode::replace, .also = {part.native()}}).persist();
-    entropy_salt = 0;
-  };
-  make(1);
-  std::filesystem::copy_file(part, part.native() + ".old");
-  make(2);
-  std::filesystem::rename(part, left);
-  std::filesystem::rename(part.native() + ".old", part);
-  try {
-    make(3);
-  } catch (const Error& error) {
-    entropy_salt = 0;
-    return error.what();
-  }
-  return std::filesystem::exists(left) ? "what was made lies beside the shelf still" : "";
 }
 
 }  // namespace tensorshelf::crash

@@ -8,6 +8,5 @@ namespace tensorshelf::crash {
 std::string older_copy_of_a_medium_is_refused();
 std::string what_a_medium_grew_by_stays_taken();
 std::string mirror_of_another_attempt_is_filled(bool in_one_opening);
-std::string half_way_replacement_is_gone_on_from();
 
 }  // namespace tensorshelf::crash

@@ -15,5 +15,6 @@ std::string replaced_media_can_be_replaced_again();
 std::string added_medium_is_named_whole();
 std::string added_mirror_is_named_whole();
 std::string found_name_is_made_durable();
+std::string what_an_adding_left_takes_no_place();
 
 }  // namespace tensorshelf::crash

@@ -40,7 +40,8 @@ std::vector<fs::path> files_below(const fs::path& root) {
 
 }  // namespace
 
-RecordedNames::RecordedNames(fs::path root) : root_(fs::canonical(root)) {
+RecordedNames::RecordedNames(fs::path root, unsigned fails_at)
+    : root_(fs::canonical(root)), fails_at_(fails_at) {
   for (const fs::path& name : files_below(root_)) {
     names_.made(name);
     names_.holds(name, bytes_of(root_ / name));
@@ -55,6 +56,10 @@ RecordedNames::~RecordedNames() { watching = nullptr; }
 
 void RecordedNames::told() {
   told_ = true;
+  hears([this] { before(); });
+}
+
+void RecordedNames::gave_up() {
   hears([this] { before(); });
 }
 
@@ -132,8 +137,9 @@ int watched(Call call, Note note) {
   RecordedNames* const watch = std::exchange(watching, nullptr);
   if (watch == nullptr) return call();
   watch->hears([&] { watch->before(); });
-  const int result = call();
-  const int error = errno;
+  const bool fails = watch->fails();
+  const int result = fails ? -1 : call();
+  const int error = fails ? EIO : errno;
   if (result >= 0) watch->hears([&] { note(*watch); });
   errno = error;
   watching = watch;

@@ -1,5 +1,5 @@
 // Watches the calls by which this thread changes names and makes files durable, and keeps what a
-// power cut would have left (names.hpp), before and after each of them.
+// power cut would have left (names.hpp), before and after each of them. One of them may fail.
 //
 // The linker puts the watch in the place of open, rename, renameat2, link, unlink, fsync and
 // fdatasync, in what links with the explorer: `--wrap` in CMakeLists.txt. A name that comes about
@@ -20,13 +20,18 @@ namespace tensorshelf::crash {
 class RecordedNames {
  public:
   // Of the files below the folder, and in folders of it: those that are there are durable.
-  explicit RecordedNames(std::filesystem::path root);
+  // The call of that number, from 0 on, fails with EIO and does nothing.
+  static constexpr unsigned kNone = ~0U;
+  explicit RecordedNames(std::filesystem::path root, unsigned fails_at = kNone);
   ~RecordedNames();
   RecordedNames(const RecordedNames&) = delete;
   RecordedNames& operator=(const RecordedNames&) = delete;
 
   // What was called has returned: a cut from here on must leave what that promises.
   void told();
+  // It has failed instead: what is there now counts too.
+  void gave_up();
+  bool failed() const { return fails_at_ != kNone && calls_ > fails_at_; }
 
   struct Cut {
     bool told = false;
@@ -42,6 +47,7 @@ class RecordedNames {
   // For the watch: a call begins; and what one did, once it did it.
   void hears(const std::function<void()>& of);
   void before();
+  bool fails() { return calls_++ == fails_at_; }
   void opened(const std::filesystem::path& path);
   void moved(const std::filesystem::path& from, const std::filesystem::path& to);
   void linked(const std::filesystem::path& from, const std::filesystem::path& to);
@@ -56,6 +62,8 @@ class RecordedNames {
   std::filesystem::path root_;
   Names names_;
   std::set<Cut> cuts_;
+  unsigned fails_at_;
+  unsigned calls_ = 0;
   bool told_ = false;
   std::string problem_;
 };

@@ -329,6 +329,25 @@ TEST_CASE("a shelf that was replaced in part is replaced again, where a medium h
   CHECK(std::distance(fs::directory_iterator(path.parent_path()), {}) == 2);
 }
 
+TEST_CASE("a medium that another shelf took meanwhile is not replaced") {
+  const Folder folder;
+  const fs::path part = folder.file().parent_path() / "part";
+  const fs::path other = folder.file().native() + ".other";
+  scratch::put(part, "");  // blank, as both shelves find it
+  on_fsync = [&](int fd) {
+    if (S_ISDIR(stat_of(fd).st_mode) || !fs::is_empty(part)) return 0;
+    on_fsync = {};
+    Shelf::open(other, {.mode = Mode::create, .also = {part.native()}}).persist(7);
+    return 0;
+  };
+  const auto error = error_of(
+      [&] { Shelf::open(folder.file(), {.mode = Mode::create, .also = {part.native()}}); });
+  on_fsync = {};
+  REQUIRE(error);
+  CHECK(error->code() == Errc::exists);
+  CHECK(Shelf::open(other, {.mode = Mode::read}).step() == 7U);
+}
+
 TEST_CASE("publish over an empty file: bytes that came before the lock are seen") {
   const Folder folder;
   const fs::path path = folder.file();

@@ -81,6 +81,8 @@ enum class Bug {
   replaced_in_two_steps,    // I2: between them there is no file of the name
   media_unsettled,          // I2: a shelf is named before its other media are durable
   found_name_unsynced,      // I12: who finds a name takes it for durable
+  any_left_taken,           // what an adding left takes the place of another shelf's medium
+  left_media_removed,       // I2: a failure behind the shelf's name takes its new media away
   media_named_first,        // I2: they are named before it
   snapshot_named_early,     // I2: before its version is in it
   root_checksum_ignored,    // opening believes what it reads

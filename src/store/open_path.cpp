@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -158,22 +159,33 @@ void publish(ShelfFile& file, const std::filesystem::path& path, Mode mode) {
   file.publish(mode == Mode::replace);
 }
 
-// The shelf has its name already. Where one cannot have its own the rest stay beside their places:
-// mode "w" goes on from that (open_media.cpp).
-void publish_all(const std::vector<UnnamedFile>& files) {
-  std::size_t named = 0;
+// First the shelf, which the others are for. Where it has its name and one of them cannot have its
+// own, the rest stay beside their places, durable (I2): mode "w" goes on from that
+// (offered_at.cpp).
+void publish_all(ShelfFile& shelf, const std::vector<UnnamedFile>& files,
+                 const std::function<void()>& publish_shelf) {
   try {
-    for (; named < files.size(); ++named) files[named].publish();
+    if (planted(Bug::media_named_first)) {
+      for (const UnnamedFile& each : files) each.publish();
+      return publish_shelf();
+    }
+    for (const UnnamedFile& each : files) {
+      if (!planted(Bug::media_unsettled)) each.file->settle();
+    }
+    publish_shelf();
+    for (const UnnamedFile& each : files) each.publish();
   } catch (...) {
-    for (; named < files.size(); ++named) files[named].file->leave();
+    if (shelf.unpublished() || files.empty()) throw;
+    for (const UnnamedFile& each : files) {
+      if (!planted(Bug::left_media_removed)) each.file->leave();
+    }
     try {
       throw;
     } catch (const Error& error) {
-      throw Error(
-          error.code(), fmt::format("{}; the shelf has its name already", error.what()),
-          fmt::format("{} Then open it with mode=\"w\" again: no other mode opens it before.",
-                      error.remedy()),
-          error.os_error());
+      throw Error(error.code(), fmt::format("{}; the shelf has its name already", error.what()),
+                  fmt::format("{} Then open it with mode=\"w\" again: it lacks media before.",
+                              error.remedy()),
+                  error.os_error());
     }
   }
 }
@@ -197,14 +209,7 @@ Opened create_file(const std::filesystem::path& path, const OpenOptions& options
   if (any_devices) publish(*file, path, options.mode);
   const auto media = media_at(path, std::move(medium), options, std::move(offered));
   Opened opened{open_store(media, options, path.string()), file, true};
-  if (!any_devices) {
-    if (planted(Bug::media_named_first)) publish_all(std::exchange(unnamed, {}));
-    for (const auto& each : unnamed) {
-      if (!planted(Bug::media_unsettled)) each.file->settle();  // I2: mode "w" finds them there
-    }
-    publish(*file, path, options.mode);
-  }
-  publish_all(unnamed);
+  if (!any_devices) publish_all(*file, unnamed, [&] { publish(*file, path, options.mode); });
   return opened;
 }
 

@@ -44,7 +44,7 @@ void check_mirror(const OfferedMedium& given, const MediumHeader& header) {
 void UnnamedFile::publish() const {
   for (int tries = 0;; ++tries) {
     try {
-      return file->publish(replaces);
+      return file->publish(replaces, look_again);
     } catch (const Error& error) {
       if (error.code() != Errc::busy || tries == 100) throw;
     }

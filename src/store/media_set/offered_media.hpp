@@ -27,6 +27,7 @@ struct FoundMedium {
 struct UnnamedFile {
   std::shared_ptr<ShelfFile> file;
   bool replaces = false;
+  std::function<void()> look_again = {};  // at what it replaces: throws where that may not go
 
   // Who opens what it replaces locks that for a moment, whatever it is then told.
   void publish() const;

@@ -12,15 +12,10 @@
 
 #include "format/layout.hpp"
 #include "store/media_set/further_media.hpp"
+#include "store/media_set/offered_at.hpp"
 
 namespace tensorshelf {
 
-// What the media that are given come to.
-enum class Coming {
-  to_shelf,      // that is there
-  to_new,        // to a shelf that is made: they are blank, or not there yet
-  in_the_place,  // to one that takes the place of another, whose media may go with it
-};
 // The media that were given to the shelf at `path`, opened or about to be made; `of`: the shelf
 // that is replaced. Errors as opening, before anything is changed.
 std::vector<OfferedMedium> open_offered(const std::filesystem::path& path,
