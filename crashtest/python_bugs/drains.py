@@ -25,6 +25,13 @@ BUGS = [
         "test_drain_crash.py at_each_change",
     ),
     Planted(
+        "found_not_durable",
+        "_drain/place.py",
+        "self._remote.settle()  # what was found, before it is told",
+        "pass",
+        "test_drain_crash.py tells_that_it_found",
+    ),
+    Planted(
         "shortened_piece_counts",
         "_drain/upload.py",
         "if stored.suffix == codec.PLAIN or stored in named:",

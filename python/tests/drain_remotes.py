@@ -89,6 +89,8 @@ class Remote:
     def settle(self, below: str = "") -> None:
         """What is in that folder; what is in those of ranks is for them to settle."""
         with self._lock:
+            if not self.unsettled:  # it changes nothing
+                return
             self._change()
             first = [self.is_settled(path, below) for path, _ in self.unsettled]
             pairs = list(zip(self.unsettled, first, strict=True))

@@ -124,6 +124,24 @@ def test_the_next_job_goes_on(
             check(second.now(), path, 6)
 
 
+def test_what_the_next_job_tells_that_it_found_is_durable(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job before was killed, and the power goes behind it."""
+    for crash_at in range(changes_of(tmpfs, monkeypatch, {})):
+        remote = Remote()
+        remote.crash_at = crash_at
+        use(monkeypatch, remote)
+        with ts.open(tmpfs / "run.shelf", "w") as shelf:
+            with pytest.raises(Crash):
+                run(shelf, tmpfs, [], {})
+            remote.crash_at = None
+            found = new_site(shelf).begin()
+            if found is not None:
+                for objects in remote.images():
+                    assert entries(objects)[-1].step == found.step
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_the_next_job_uses_no_piece_that_was_cut(
     tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]

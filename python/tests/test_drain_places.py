@@ -1,14 +1,17 @@
 """The two kinds of remotes: a directory, and what fsspec knows."""
 
+import errno
 import os
 import pathlib
 import shutil
+import stat
 from typing import Any
 
 import pytest
 from support import check
 
 import tensorshelf as ts
+from tensorshelf._appearing import appearing
 from tensorshelf._drain import directory
 from tensorshelf._drain.directory import Directory
 from tensorshelf._drain.remote import Remote, open_remote
@@ -138,12 +141,49 @@ def places(tmp_path: pathlib.Path, kind: str) -> Remote:
     if kind == "memory":
         pytest.importorskip("fsspec")
         return open_remote(f"memory:/{tmp_path}/run")
-    return open_remote({"path": str(tmp_path / "run"), "url": f"file://{tmp_path}/run"}[kind])
+    kinds = {"path": str(tmp_path / "run"), "url": f"file://{tmp_path}/run"}
+    return open_remote((kinds | {"local": f"local://{tmp_path}/run"})[kind])
 
 
-def test_a_url_of_files_is_a_directory(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("kind", ["url", "local"])
+def test_a_url_of_files_is_a_directory(tmp_path: pathlib.Path, kind: str) -> None:
     """What is put there is made durable, which fsspec does not do."""
-    assert type(places(tmp_path, "url")) is Directory
+    assert type(places(tmp_path, kind)) is Directory
+
+
+def test_a_folder_with_nothing_to_sync_is_settled(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EINVAL, as some of FUSE's file systems answer; of a file it is an error."""
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    remote = Directory(str(tmp_path / "remote"))
+    remote.put("chunks/ab/abc", b"1")
+    remote.settle()
+    with appearing(tmp_path / "made") as path:
+        pathlib.Path(path).write_text("made")
+    assert (tmp_path / "made").read_text() == "made"
+
+
+def test_a_name_that_may_not_stay_is_told(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(handle: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with (
+        pytest.raises(ts.errors.IoError, match="made is there, and its name may not outlive"),
+        appearing(tmp_path / "made") as path,
+    ):
+        pathlib.Path(path).write_text("made")
+    assert (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize("kind", ["path", "url", "memory"])

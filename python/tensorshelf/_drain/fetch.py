@@ -91,7 +91,7 @@ def fetch(
     none of that step does, BadArgument for a ``rank`` that is none, ShelfExists where there is
     something at ``to``, CorruptError for what is damaged, FormatTooNew for what a later tensorshelf
     drained, UnsupportedError for a URL that cannot be opened here, IoError for a remote that fails;
-    no file is left then.
+    no file is left then, but where the last step fails: that its name outlives a power loss.
     """
     target = os.fsdecode(encoded_path(to))
     refuse_existing(target)

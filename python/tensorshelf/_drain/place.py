@@ -48,8 +48,9 @@ class Place:
         self._wait, self._on_read, self._on_sent = wait, on_read, on_sent
 
     def begin(self) -> list[Entry[Manifest]]:
-        """Looks what lies there."""
+        """Looks what lies there, which is durable from then on: a job that died may have put it."""
         entries = self.catalog.look()
+        self._remote.settle()  # what was found, before it is told
         if self.catalog.damaged:
             logger.warning(
                 "drain: %d manifests at %s are damaged, and count for nothing; while they are "

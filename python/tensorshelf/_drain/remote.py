@@ -1,10 +1,13 @@
 """A place where objects lie by their names, as draining sees it."""
 
 import os
+import re
 from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tensorshelf.errors import BadArgument
+
+_LOCAL = re.compile(r"\A(?:file|local)://")  # as fsspec names the directories of this machine
 
 
 class Remote(Protocol):
@@ -60,7 +63,7 @@ def shown(remote: str | os.PathLike[str]) -> str:
 def open_remote(remote: str | os.PathLike[str], below: str = "") -> Remote:
     """The place, or a folder of it. Asks it nothing yet, and makes nothing."""
     text = shown(remote)
-    text = text.removeprefix("file://")
+    text = _LOCAL.sub("", text)
     if "://" in text or "::" in text:
         from tensorshelf._drain.objects import Objects
 
