@@ -1,6 +1,8 @@
 """A shelf whose maker was killed when it had its name, and its media had not, is replaced again."""
 
 import contextlib
+import ctypes
+import ctypes.util
 import fcntl
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,16 @@ import tensorshelf as ts
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
 
-def left_beside(path: Path, pid: int = 4211) -> Path:
-    """What its maker calls a file that has no name yet."""
-    return path.with_name(f".{path.name}.{pid}.0123456789abcdef.tmp")
+def left_beside(path: Path, pid: int = 4211, replaces: bytes = b"") -> Path:
+    """What its maker calls a file that has no name yet, and is to replace what lies there."""
+    try:
+        hash_of = ctypes.CDLL(ctypes.util.find_library("xxhash") or "libxxhash.so.0").XXH3_64bits
+    except OSError:
+        pytest.skip("no libxxhash to load")
+    hash_of.restype = ctypes.c_uint64
+    medium_id = (replaces or path.read_bytes())[40:56]
+    mark = hash_of(medium_id, ctypes.c_size_t(len(medium_id))) & 0xFFFFFFFF
+    return path.with_name(f".{path.name}.{pid}.01234567{mark:08x}.tmp")
 
 
 def make(shelf_path: Path, step: int, **given: Any) -> None:
@@ -29,7 +38,7 @@ def stop_half_way(shelf_path: Path, *media: Path, **given: Any) -> dict[Path, by
     old = {path: path.read_bytes() for path in media}
     make(shelf_path, 2, **given)
     for path in media:
-        path.rename(left_beside(path))
+        path.rename(left_beside(path, replaces=old[path]))
         path.write_bytes(old[path])
     return old
 
@@ -73,9 +82,11 @@ def test_it_lies_where_links_lead(shelf_path: Path, tmp_path: Path) -> None:
     part, link = tmp_path / "there" / "run.part", tmp_path / "link"
     link.symlink_to(part)
     stop_half_way(shelf_path, part, also=link)
+    left = left_beside(part)
+    assert left.exists()
     make(shelf_path, 3, also=link)
     assert link.is_symlink()
-    assert not left_beside(part).exists()
+    assert not left.exists()
     with ts.open(shelf_path, "r", also=link) as shelf:
         assert float(shelf.w[0]) == 3.0
 
@@ -106,6 +117,16 @@ def test_a_link_of_such_a_name_is_none(shelf_path: Path, tmp_path: Path) -> None
         make(shelf_path, 3, also=part)
     assert link.is_symlink()
     assert not part.is_symlink()
+    assert part.read_bytes() == old[part]
+
+
+def test_what_is_left_for_another_place_is_none(shelf_path: Path, tmp_path: Path) -> None:
+    """Of this shelf, but made to replace another medium than the one that lies there."""
+    part = tmp_path / "run.part"
+    old = stop_half_way(shelf_path, part, also=part)
+    left_beside(part).rename(left_beside(part, replaces=bytes(56)))
+    with pytest.raises(ts.NotAShelf, match="not the one that is replaced"):
+        make(shelf_path, 3, also=part)
     assert part.read_bytes() == old[part]
 
 

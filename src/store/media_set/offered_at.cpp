@@ -84,6 +84,7 @@ bool finish_replacing(const std::string& path, const OpenOptions& options, const
                       const format::MediumHeader& replaced) {
   if (planted(Bug::replacement_left_half_way)) return false;
   const std::string home = home_of(path);
+  std::optional<Error> busy;
   const auto is_left = [&](const std::filesystem::path& left) {
     std::error_code ignored;
     if (std::filesystem::is_symlink(left, ignored)) return false;  // no maker leaves one
@@ -93,9 +94,8 @@ bool finish_replacing(const std::string& path, const OpenOptions& options, const
       const auto header = read_medium_headers(*found.medium, 0).best();
       return header && header->shelf_id == target.of;
     } catch (const Error& error) {  // else it is none
-      if (error.code() != Errc::busy) return false;
-      throw Error(Errc::busy, fmt::format("{} is made by another process now", path),
-                  "Let one process at a time make the shelf.", error.os_error());
+      if (error.code() == Errc::busy) busy = error;
+      return false;
     }
   };
   for (const auto& left : temporaries_of(home)) {
@@ -103,7 +103,9 @@ bool finish_replacing(const std::string& path, const OpenOptions& options, const
     give_name(left, home);
     return true;
   }
-  return false;
+  if (!busy) return false;
+  throw Error(Errc::busy, fmt::format("{} is made by another process now", path),
+              "Let one process at a time make the shelf.", busy->os_error());
 }
 
 // Its lock has to be free, as that of the shelf. Returns what is replaced.
