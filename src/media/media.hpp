@@ -74,7 +74,8 @@ class GuardedMedium final : public Medium {
   PinTable* pins() override;
 
   MediumCounters counters() const;
-  bool failed() const;  // poisoned: what only reads still works
+  bool failed() const;            // poisoned: what only reads still works
+  void refuse_if_failed() const;  // Errc::failed, with what failed first
 
  private:
   struct State;

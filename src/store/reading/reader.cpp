@@ -111,7 +111,7 @@ void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std
   throw_if_overtaken(record.seen_in);
   // No damage: what is not committed is unsure where the medium has failed, which then says so.
   const std::uint64_t of = std::max(record.seen_in, format::chunk_version(record));
-  if (of > state_.version && !planted(Bug::lost_stage_is_damage)) state_.medium->wait({});
+  if (of > state_.version && !planted(Bug::lost_stage_is_damage)) state_.medium->refuse_if_failed();
   throw Error(
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
