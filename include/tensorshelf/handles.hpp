@@ -161,9 +161,30 @@ class RetainedVersion {
   std::uint64_t version_;
 };
 
-// Shelf::pin(). Any thread may let it go; close() waits for that, for ever in a thread that keeps
-// one itself. An assignment or a commit in such a thread that needs what it holds is Errc::pinned
-// after OpenOptions::pin_timeout.
+// A version that stays as it is: see Shelf::pin(). Nothing of that is on the medium. Any thread may
+// let it go; close() waits for that, for ever in a thread that keeps one itself.
+//
+//                     open for writing              open for reading
+//     what waits      an assignment that needs one  the writer, in whatever process, where it
+//                     of its slots, and a commit    has no slot to spare; or it outruns this
+//                     with which there would be     reader: OpenOptions::on_pin
+//                     more versions than slots
+//     how long        until the pin goes; in the    until the pin goes; after its pin_timeout
+//                     thread that made it, for      the writer gets Errc::pinned
+//                     OpenOptions::pin_timeout:
+//                     then Errc::pinned
+//     what ends it    ~VersionPin()                 that, or the end of the process; but a
+//                                                   forked child keeps the pin as well
+//
+// In a shelf that is open for reading, besides:
+// - Give the shelf one in_flight more for each reader that holds a version: then the writer has a
+//   slot to spare.
+// - What is read of the version by at() is never Errc::stale. On mapped media a lease of it shows
+//   the slot itself, and keeps the version when the pin is gone. Beside a writer that outruns its
+//   readers both are as without a pin.
+// - The first pin waits for two milliseconds, for the writer to hear of it.
+// - On a medium of your own without Medium::pins(), and of a shelf that was salvaged, no writer
+//   hears of it: only what is in memory is kept, and reading may be Errc::stale.
 class VersionPin {
  public:
   VersionPin(VersionPin&&) noexcept;

@@ -206,36 +206,11 @@ class Shelf {
   // One of them, to be read; else Errc::stale. What is prepared can be read, too, by the number
   // that it is to have, until it is abandoned: then another version may get that number.
   RetainedVersion at(std::uint64_t version) const;
-  // Keeps a version as it is until the pin goes: it stays among versions(). Nothing of that is on
-  // the medium.
-  //
-  //                     open for writing              open for reading
-  //     no `version`    the newest                    the newest: refresh() comes first
-  //     what waits      an assignment that needs one  the writer, in whatever process, where it
-  //                     of its slots, and a commit    has no slot to spare; or it outruns this
-  //                     with which there would be     reader: OpenOptions::on_pin
-  //                     more versions than slots
-  //     how long        until the pin goes; in the    until the pin goes; after its pin_timeout
-  //                     thread that made it, for      the writer gets Errc::pinned
-  //                     OpenOptions::pin_timeout:
-  //                     then Errc::pinned
-  //     what ends it    ~VersionPin()                 that, or the end of the process; but a
-  //                                                   forked child keeps the pin as well
-  //     Errc::stale     the version is not among      that, or the writer has given it up
-  //                     versions()                    already, or outruns its readers
-  //     other errors                                  Errc::io where the file system has no locks
-  //                                                   on parts of a file; Errc::unsupported of a
-  //                                                   mirror that is opened by itself
-  //
-  // In a shelf that is open for reading, besides:
-  // - Give the shelf one in_flight more for each reader that holds a version: then the writer has a
-  //   slot to spare.
-  // - What is read of the version by at() is never Errc::stale. On mapped media a lease of it shows
-  //   the slot itself, and keeps the version when the pin is gone. Beside a writer that outruns its
-  //   readers both are as without a pin.
-  // - The first pin waits for two milliseconds, for the writer to hear of it.
-  // - On a medium of your own without Medium::pins(), and of a shelf that was salvaged, no writer
-  //   hears of it: only what is in memory is kept, and reading may be Errc::stale.
+  // Keeps a version as it is until the pin goes (VersionPin): it stays among versions(). Without a
+  // number the newest; of a shelf that is open for reading, after a refresh(). Errc::stale where
+  // the version is not among versions(), or its writer has given it up already, or outruns its
+  // readers; for reading also Errc::io where the file system has no locks on parts of a file, and
+  // Errc::unsupported of a mirror that is opened by itself.
   VersionPin pin(std::optional<std::uint64_t> version = {}) const;
   // What `to` has otherwise than `from`; either may be the older. Chunk records are compared, and
   // no data is read. Errors as at().

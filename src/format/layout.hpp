@@ -12,7 +12,8 @@
 // A medium beside the first has none of that:
 //
 //   0x00000  header copy 0        whose it is
-//   0x01000  stamp copy 0         the newest version that wrote there; how far a mirror is filled
+//   0x01000  stamp copy 0         the newest version that wrote there, and since when they rise; of
+//                                 a mirror, how far it is filled
 //   0x10000  header copy 1        the same
 //   0x11000  stamp copy 1
 //   0x20000  slots                or, of a mirror, all that the other medium has
