@@ -28,7 +28,7 @@ void throw_impossible_layout(std::string_view name) {
 
 void throw_name_taken(std::string_view name) {
   throw Error(Errc::name_taken, fmt::format("there is a tensor '{}' already", name),
-              "Write to it, replace() it, or erase it first.");
+              "Write to it, replace() it, or delete it first.");
 }
 
 void throw_no_tensor(std::string_view name, std::string_view to) {
