@@ -243,7 +243,7 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
 
     def __dir__(self) -> list[str]:
         names = [] if self._core.closed else [name for name in self if name.isidentifier()]
-        return [*super().__dir__(), *names]
+        return sorted({*super().__dir__(), *names})
 
     def _ipython_key_completions_(self) -> list[str]:
         """What IPython offers after ``shelf["``."""

@@ -20,7 +20,7 @@ from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
 from tensorshelf._placing import Placing, Rules
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
-from tensorshelf.errors import ShelfBusy, TierWarning
+from tensorshelf.errors import ShelfBusy, ShelfNotFound, TierWarning
 
 logger = logging.getLogger("tensorshelf")
 
@@ -154,7 +154,7 @@ def open(
     """
     native_mode = choice("mode", mode, _MODES)
     options = new_options(size, tier, block, keep, in_flight, placement, threads)
-    native_path = encoded_path(path)
+    native_path = _local(encoded_path(path))
     options.verify = choice("verify", verify, _VERIFY)
     options.keep_unchanged = switch("keep_unchanged", keep_unchanged)
     options.heal = switch("heal", heal)
@@ -189,6 +189,17 @@ def open(
     for medium in info.media:
         _warn_of_fallbacks(medium.promises.notes, f"{medium.path}: " if medium.number else "")
     return shelf
+
+
+def _local(path: bytes) -> bytes:
+    """Raises ShelfNotFound for a URL, unless there is a folder of that name."""
+    if b"://" in path and not os.path.exists(os.path.dirname(path)):
+        raise ShelfNotFound(
+            f"{os.fsdecode(path)} is a URL, and a shelf lies in a file or on a device of this "
+            "machine",
+            "tensorshelf.Drain(url) copies versions there, and fetch() makes a shelf of one.",
+        )
+    return path
 
 
 def _opened(

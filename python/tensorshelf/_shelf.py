@@ -20,6 +20,7 @@ from tensorshelf._core import Shelf as NativeShelf
 from tensorshelf._core import TensorRef
 from tensorshelf._drain.options import Drain
 from tensorshelf._group.group import Group
+from tensorshelf._numbers import id_bytes, step_number
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
 from tensorshelf._state import fill as _fill
@@ -115,16 +116,31 @@ class Shelf(Versioned):
             )
         return self._save(flatten(state, default), step=step, wait=wait)
 
+    def _own_step(self, step: int | None) -> int | None:
+        number = super()._own_step(step)
+        if self._feed is None or self._feed.closed or number in (None, self.step):
+            return number
+        raise UnsupportedError(
+            f"this shelf holds the run that autosave() saves, and step={number} would pass for the "
+            "step that resume() goes on from",
+            "persist() without a step keeps that of the run.",
+        )
+
     def _save(self, flat: Flat, *, step: int | None, wait: bool) -> Commit:
         self._assignments.refuse_within_transaction("save()")
         uncommitted = self._core.has_uncommitted()
         return _save.save(
-            self, flat, lambda: self.persist(step, wait=wait), uncommitted=uncommitted
+            self, flat, lambda: self._persist(step_number(step), wait=wait), uncommitted=uncommitted
         )
 
     def _prepare(self, flat: Flat, *, step: int, id: bytes) -> None:
         uncommitted = self._core.has_uncommitted()
-        _save.save(self, flat, lambda: self.prepare(step, id=id), uncommitted=uncommitted)
+        _save.save(
+            self,
+            flat,
+            lambda: self._prepare_as(step_number(step), id_bytes(id)),
+            uncommitted=uncommitted,
+        )
 
     def load_into(
         self,

@@ -51,13 +51,19 @@ class Versioned(Roomy):
         With no change it still makes a version, so that a step can be recorded. Raises IoError or
         ShelfFailed where the medium failed: the last version is then intact; reopen. Raises
         ShelfGone where the file was deleted or replaced meanwhile: copy what there is elsewhere.
+        Beside an ``autosave()``, whose step it would be, another step raises UnsupportedError.
         """
-        number = None if step is None else step_number(step)
+        return self._persist(self._own_step(step), wait=wait)
+
+    def _persist(self, number: int | None, *, wait: bool) -> Commit:
         self._assignments.refuse_within_edit("persist()")
         if wait:
             return Commit(self._core.persist(self._assignments.session, number))
         self._flight = self._core.persist_async(self._assignments.session, number)
         return Commit(self._flight)
+
+    def _own_step(self, step: int | None) -> int | None:
+        return step_number(step)
 
     def prepare(self, step: int | None = None, *, id: bytes | str = b"") -> Prepared:
         """The first half of ``persist``, for those that must agree with others before they commit.
@@ -67,9 +73,11 @@ class Versioned(Roomy):
         bytes, tells whoever opens the shelf then whose decision it waits for. Assignments go on
         behind it; ``persist``, and those that need one of its slots, raise UnresolvedError.
         """
+        return self._prepare_as(self._own_step(step), id_bytes(id))
+
+    def _prepare_as(self, number: int | None, id: bytes) -> Prepared:
         self._assignments.refuse_within_edit("prepare()")
-        made = self._core.prepare(self._assignments.session, step_number(step), id_bytes(id))
-        return Prepared(**made)
+        return Prepared(**self._core.prepare(self._assignments.session, number, id))
 
     @property
     def prepared(self) -> Prepared | None:
@@ -101,7 +109,7 @@ class Versioned(Roomy):
         was changed before it and not persisted.
         """
         return Transaction(
-            self._core, self._assignments, step_number(step), self._before_transaction_ends
+            self._core, self._assignments, self._own_step(step), self._before_transaction_ends
         )
 
     def discard(self) -> None:

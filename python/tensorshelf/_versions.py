@@ -127,7 +127,7 @@ class RetainedVersion(Named, Mapping[str, RetainedTensor]):
             self[name] = value
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *filter(str.isidentifier, self._known_names())]
+        return sorted({*super().__dir__(), *filter(str.isidentifier, self._known_names())})
 
     def __repr__(self) -> str:
         try:

@@ -9,6 +9,7 @@ from typing import Any
 from tensorshelf._auto import loader_facts, place
 from tensorshelf._auto.place import Place
 from tensorshelf._auto.rng import RNG
+from tensorshelf._numbers import count_of
 from tensorshelf.errors import BadArgument, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
@@ -65,6 +66,7 @@ class Batches:
         """Says which epoch of the caller's loop comes next. What was resumed is the rest of the one
         that the saved run was in; a later one begins anew. Raises BadArgument for an earlier one.
         """
+        number = None if number is None else count_of(number, "epoch")
         self._loop, saved, at = number, self._place.loop, self._place
         if number is None or saved is None or not self._resumed:
             return self

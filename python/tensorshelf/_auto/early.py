@@ -24,7 +24,7 @@ class TooEarly(NamedTuple):
     def error(self) -> TornSave:
         return TornSave(
             f"{self.name!r} was changed behind step({self.step}), before it was sure to be "
-            "copied: that version may hold a part of it from before and a part from behind",
+            "copied: that version may hold it partly as it was before, and partly as it is now",
             "From here on it is copied before step() returns. Or call auto.gate() before such a "
             "change, or use autosave(overlap=False).",
         )

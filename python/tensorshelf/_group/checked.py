@@ -109,7 +109,9 @@ def path_of(what: str, given: Any) -> str:
 def check_paths(paths: Any) -> None:
     """Raises BadArgument for what cannot be the paths of the shelves of all ranks."""
     if isinstance(paths, (str, bytes, os.PathLike)):
-        raise BadArgument(f"{paths!r} is one path", "Give a list of the paths of all ranks.")
+        raise BadArgument(
+            f"{paths!r} is one path", "Give a list of the paths of all ranks, as glob.glob() does."
+        )
     if not isinstance(paths, Iterable):
         raise BadArgument(
             f"paths={paths!r} are not paths", "Give a list of the paths of all ranks."

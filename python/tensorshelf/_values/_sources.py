@@ -132,7 +132,10 @@ def named_source(name: str, value: object) -> Source:
         if items:
             prefix = repr(f"{name}.").replace("{", "{{").replace("}", "}}")
             key = f"f{prefix[:-1]}{{k}}{prefix[-1]}"
-            remedy = f"Flatten it: shelf.update({{{key}: v for k, v in {items}}})."
+            remedy = (
+                "shelf.save() stores it, nested ones too; or flatten it: "
+                f"shelf.update({{{key}: v for k, v in {items}}})."
+            )
         raise LayoutError(what, remedy) from error
 
 
@@ -205,7 +208,9 @@ def _no_number(value: object, holder: str = "") -> LayoutError:
     """The error for an object that is no number, with what to store in its place."""
     kind = type(value)
     remedy = _REMEDY
-    if value is None or isinstance(value, (str, bytes, Mapping, set)):
+    if value is None:
+        remedy = "`del` deletes a tensor; shelf.save() stores None, as a part of a state."
+    elif isinstance(value, (str, bytes, Mapping, set)):
         remedy = "shelf.save() stores it, as a part of a state."
     elif isinstance(value, datetime.timedelta):
         remedy = "Store value.total_seconds()."
