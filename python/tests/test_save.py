@@ -467,7 +467,7 @@ def test_a_discard_that_fails_is_told(shelf: ts.Shelf, monkeypatch: pytest.Monke
     def fail(*_: Any, **__: Any) -> Any:
         raise ts.ShelfFailed("an earlier write failed", "reopen")
 
-    monkeypatch.setattr(type(shelf), "persist", fail)
+    monkeypatch.setattr(type(shelf), "_persist", fail)
     monkeypatch.setattr(type(shelf), "discard", fail)
     with pytest.raises(ts.ShelfFailed) as error:
         shelf.save({"a": np.zeros(2)})
