@@ -4,10 +4,12 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <exception>
 #include <fstream>
+#include <mutex>
 #include <ranges>
 #include <stdexcept>
 #include <string>
@@ -19,7 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-thread_local RecordedNames* watching = nullptr;
+std::atomic<RecordedNames*> watching = nullptr;
+std::mutex one_call;               // at a time
+thread_local bool within = false;  // the watch, which is not watched itself
 
 std::vector<std::byte> bytes_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -131,18 +135,20 @@ void RecordedNames::synced(int fd) {
 
 namespace {
 
-// The watch itself is not watched, and throws nothing into functions that are said not to throw.
+// The watch throws nothing into functions that are said not to throw.
 template <typename Call, typename Note>
 int watched(Call call, Note note) {
-  RecordedNames* const watch = std::exchange(watching, nullptr);
-  if (watch == nullptr) return call();
+  RecordedNames* const watch = watching;
+  if (watch == nullptr || within) return call();
+  const std::lock_guard lock(one_call);
+  within = true;
   watch->hears([&] { watch->before(); });
   const bool fails = watch->fails();
   const int result = fails ? -1 : call();
   const int error = fails ? EIO : errno;
   if (result >= 0) watch->hears([&] { note(*watch); });
+  within = false;
   errno = error;
-  watching = watch;
   return result;
 }
 

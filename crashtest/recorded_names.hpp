@@ -1,4 +1,4 @@
-// Watches the calls by which this thread changes names and makes files durable, and keeps what a
+// Watches the calls by which this process changes names and makes files durable, and keeps what a
 // power cut would have left (names.hpp), before and after each of them. One of them may fail.
 //
 // The linker puts the watch in the place of open, rename, renameat2, link, unlink, fsync and
@@ -16,7 +16,7 @@
 
 namespace tensorshelf::crash {
 
-// One at a time in a thread, which hears of its own calls alone.
+// One at a time. Media are made durable by several threads at once: it hears of all their calls.
 class RecordedNames {
  public:
   // Of the files below the folder, and in folders of it: those that are there are durable.
