@@ -560,6 +560,24 @@ TEST_CASE("a file system mounted with nobarrier is not promised to survive a pow
   REQUIRE(said == "");
 }
 
+namespace {
+
+// A shelf on a device is not made anew while a reader holds a version of it: that stays as it was.
+void check_made_anew_but_for_pins(const std::string& device) {
+  const OpenOptions anew{.mode = Mode::replace, .pin_timeout = std::chrono::milliseconds(20)};
+  Shelf::open(device, anew).persist(1);
+  Shelf reader = Shelf::open(device, {.mode = Mode::read});
+  {
+    const VersionPin pin = reader.pin();
+    CHECK(code_of([&] { Shelf::open(device, anew); }) == Errc::pinned);
+    CHECK(Shelf::open(device, {.mode = Mode::read}).step() == 1U);
+  }
+  reader.close();
+  CHECK_FALSE(Shelf::open(device, anew).step());
+}
+
+}  // namespace
+
 TEST_CASE("a raw block device: its size decides") {
   const Folder folder;
   constexpr std::uint64_t kDevice = 16 * MiB;
@@ -588,6 +606,7 @@ TEST_CASE("a raw block device: its size decides") {
     REQUIRE(code_of([&] { medium->reserve(kDevice + 1); }) == Errc::full);
     REQUIRE(exercise(*medium) == "");
   }
+  check_made_anew_but_for_pins(path);
   ::ioctl(loop, LOOP_CLR_FD);
   ::close(loop);
 }

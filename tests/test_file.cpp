@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
 #include <array>
@@ -485,6 +486,27 @@ TEST_CASE(
     fs::rename(dir / "run.shelf", dir / "other");
     file.check_name();
   }
+}
+
+TEST_CASE("publish where every rename replaces: what is there stays, and the name is the file's") {
+  const scratch::Directory dir;
+  scratch::put(dir / "there", "old");
+  CHECK(in_child([&]() -> std::string {
+          if (!refuse_call(SYS_renameat2, EINVAL)) return "no seccomp";
+          {
+            ShelfFile file = ShelfFile::create(dir / "there");
+            if (code_if_any([&] { file.publish(false); }) != Errc::exists) return "replaced";
+          }
+          ShelfFile file = ShelfFile::create(dir / "run.shelf");
+          file.publish(false);
+          file.check_name();
+          fs::rename(dir / "run.shelf", dir / "aside");
+          file.check_name();  // nothing is in its place
+          scratch::put(dir / "run.shelf", "another");
+          return code_if_any([&] { file.check_name(); }) == Errc::gone ? "" : "not seen";
+        }) == "");
+  CHECK(scratch::contents(dir / "there") == "old");
+  CHECK(scratch::entries(dir.path()) == 3);
 }
 
 TEST_CASE("publish: a directory that may not be read refuses before anything has changed") {

@@ -102,6 +102,21 @@ TEST_CASE("a snapshot is a version, and nothing that came after it") {
   check_filled(Shelf::open(directory / "older.shelf", {.mode = Mode::read}), 10);
 }
 
+TEST_CASE("a snapshot takes the place of nothing that comes while it is made") {
+  const Kept kept({0, 1, false, Placement::by_chunk});
+  const scratch::Directory directory;
+  Shelf shelf = kept.open();
+  fill(shelf, 10);
+  shelf.persist(1);
+  OpenOptions options;
+  options.progress = once([&] { scratch::put(directory / "copy.shelf", "another's"); });
+  const auto error = error_of([&] { shelf.snapshot(directory / "copy.shelf", options); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::exists);
+  CHECK(scratch::contents(directory / "copy.shelf") == "another's");
+  CHECK(scratch::entries(directory.path()) == 1);
+}
+
 TEST_CASE("what needs the slots of a version that is copied waits, and goes on after it") {
   const Shape shape = {GENERATE(0U, 1U), 1, GENERATE(true, false),
                        GENERATE(Placement::whole, Placement::by_chunk)};

@@ -286,6 +286,22 @@ TEST_CASE("publish: the directory is flushed after the name leads to the new fil
   CHECK(flushed);
 }
 
+TEST_CASE("open by a link: the directory that it leads to is flushed") {
+  const Folder folder;
+  const fs::path there = folder.file().parent_path() / "there";
+  fs::create_directory(there);
+  scratch::put(there / "run.shelf", "");
+  fs::create_symlink(there / "run.shelf", folder.file());
+  bool flushed = false;
+  on_fsync = [&](int fd) {
+    flushed |= leads_to(there, fd);
+    return 0;
+  };
+  { ShelfFile::open(folder.file(), true); }
+  on_fsync = {};
+  CHECK(flushed);
+}
+
 TEST_CASE("a name that is given is durable") {
   const Folder folder;
   const fs::path left = folder.file().native() + ".left";

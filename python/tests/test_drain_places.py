@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import stat
+import threading
 from typing import Any
 
 import pytest
@@ -149,6 +150,31 @@ def places(tmp_path: pathlib.Path, kind: str) -> Remote:
 def test_a_url_of_files_is_a_directory(tmp_path: pathlib.Path, kind: str) -> None:
     """What is put there is made durable, which fsspec does not do."""
     assert type(places(tmp_path, kind)) is Directory
+
+
+def test_who_settles_beside_another_waits_for_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it put may be in the folders that the other is at."""
+    remote = Directory(str(tmp_path))
+    remote.put("chunks/abc", b"1")
+    reached, goes_on = threading.Event(), threading.Event()
+
+    def stuck(folder: str) -> None:
+        reached.set()
+        assert goes_on.wait(60)
+
+    monkeypatch.setattr(directory, "sync", stuck)
+    settling = [threading.Thread(target=remote.settle) for _ in range(2)]
+    settling[0].start()
+    assert reached.wait(60)
+    settling[1].start()
+    settling[1].join(0.2)
+    waits = settling[1].is_alive()
+    goes_on.set()
+    for each in settling:
+        each.join(60)
+    assert waits
 
 
 def test_a_folder_with_nothing_to_sync_is_settled(

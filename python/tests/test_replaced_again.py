@@ -130,6 +130,19 @@ def test_what_is_left_for_another_place_is_none(shelf_path: Path, tmp_path: Path
     assert part.read_bytes() == old[part]
 
 
+def test_what_another_shelf_left_is_none(shelf_path: Path, tmp_path: Path) -> None:
+    """Made for the place and by the shelf before, which is another one by now."""
+    part = tmp_path / "run.part"
+    old = stop_half_way(shelf_path, part, also=part)
+    left = left_beside(part)
+    with ts.open(shelf_path, "w") as shelf:
+        shelf.persist(step=5)
+    with pytest.raises(ts.NotAShelf, match="not the one that is replaced"):
+        ts.open(shelf_path, "w", also=part)
+    assert left.exists()
+    assert part.read_bytes() == old[part]
+
+
 def test_no_medium_gets_its_name_before_the_shelf(shelf_path: Path, tmp_path: Path) -> None:
     """Else the old shelf has lost its media where the new one cannot take its place."""
     part = tmp_path / "run.part"
