@@ -221,6 +221,9 @@ TEST_CASE("staging memory that large writes go through lies in huge pages") {
 }
 
 TEST_CASE("the room that versions are copied through lies in huge pages") {
+#ifdef __SANITIZE_ADDRESS__
+  return;  // its allocator has touched a part of the room in small pages by then
+#endif
   if (!huge_pages_are_made(4 * kMiB)) return;
   const auto room = std::make_unique_for_overwrite<HugeRoom<4 * kMiB>>();
   std::ranges::fill(room->bytes, std::byte{1});
