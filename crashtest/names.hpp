@@ -1,7 +1,7 @@
 // What a power cut may leave of the files below a folder: which names there are, and what the files
 // that they lead to hold. Knows nothing of shelves.
 //
-// As POSIX has it, at its least:
+// As docs/design.md, section 7, assumes of file systems, and nothing beyond:
 //
 //     names   A step (a name made, moved or taken away) is whole or not there at all, a rename over
 //             another file too. It stays from when its folder is synced on. Until then any steps

@@ -343,6 +343,14 @@ TEST_CASE("a shelf that was replaced in part is replaced again, where a medium h
   };
   CHECK(refused(Mode::read)->code() == Errc::medium_missing);
   CHECK(refused(Mode::append)->code() == Errc::medium_missing);
+  const auto old_part = scratch::contents(part);
+  on_fsync = [&](int fd) {  // of its directory, once the medium that was left has its name
+    return S_ISDIR(stat_of(fd).st_mode) && scratch::contents(part) != old_part ? EIO : 0;
+  };
+  const auto unsure = error_of(replace);
+  on_fsync = {};
+  REQUIRE(unsure);
+  CHECK(unsure->os_error() == EIO);
   replace();
   CHECK_FALSE(refused(Mode::append));
   CHECK(std::distance(fs::directory_iterator(path.parent_path()), {}) == 2);

@@ -107,7 +107,8 @@ class Directory {
   enum class Unreadable { refused, let_be };
   explicit Directory(fs::path path, Unreadable unreadable = Unreadable::refused)
       : path_(std::move(path)), fd_(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    const bool let_be = unreadable == Unreadable::let_be && errno == EACCES;
+    // ENOENT: it was moved meanwhile, and what is in it with it.
+    const bool let_be = unreadable == Unreadable::let_be && (errno == EACCES || errno == ENOENT);
     if (fd_ < 0 && !let_be) throw_path_error(path_, kForReading, errno);
   }
   ~Directory() {
