@@ -1,7 +1,7 @@
 // Saves by a pipeline. Addresses come from Python as numbers; who gives them keeps their memory
 // until the save is staged, or, for bytes_at(), until it returns.
-#include <algorithm>
 #include <chrono>
+#include <stdexcept>
 #include <utility>
 
 #include "save_ticket.hpp"
@@ -13,12 +13,11 @@ namespace py = pybind11;
 namespace tensorshelf::python {
 namespace {
 
-// One for each address that has a size.
 py::list bytes_at(const std::vector<std::uintptr_t>& addresses,
                   const std::vector<py::ssize_t>& sizes) {
-  const std::size_t count = std::min(addresses.size(), sizes.size());
-  py::list all(count);
-  for (std::size_t i = 0; i < count; ++i) {
+  if (addresses.size() != sizes.size()) throw std::invalid_argument("a size for each address");
+  py::list all(addresses.size());
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
     all[i] = py::bytes(reinterpret_cast<const char*>(addresses[i]), sizes[i]);
   }
   return all;

@@ -60,7 +60,11 @@ Progress progress_or_signals(const pybind11::object& callable);  // None: it hea
 void heed_signals();
 
 // Of a name that the Python face has checked.
-inline DType dtype_of(std::string_view name) { return dtype_from_name(name).value(); }
+inline DType dtype_of(std::string_view name) {
+  const auto dtype = dtype_from_name(name);
+  if (!dtype) throw std::invalid_argument("no element type named " + std::string(name));
+  return *dtype;
+}
 
 // A contiguous buffer of the caller's, held while the GIL is released. The format is not asked
 // for: element types that the buffer protocol cannot name (bfloat16) have bytes all the same.

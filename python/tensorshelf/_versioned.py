@@ -109,7 +109,11 @@ class Versioned(Roomy):
         was changed before it and not persisted.
         """
         return Transaction(
-            self._core, self._assignments, self._own_step(step), self._before_transaction_ends
+            self._core,
+            self._assignments,
+            step,
+            check_step=self._own_step,
+            before_commit=self._before_transaction_ends,
         )
 
     def discard(self) -> None:

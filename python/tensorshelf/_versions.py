@@ -13,7 +13,6 @@ from tensorshelf._commit import Commit
 from tensorshelf._core import RetainedVersion as NativeVersion
 from tensorshelf._info import VersionInfo, version_from
 from tensorshelf._named import Named
-from tensorshelf._numbers import step_number
 from tensorshelf._values import _dtypes
 from tensorshelf._view import Readable, _set
 from tensorshelf.errors import ReadOnlyError, ShelfError, TransactionError
@@ -186,13 +185,15 @@ class PinnedVersion(RetainedVersion):
 class Transaction(_core.TransactionBlock):
     """Several changes as one version, or none: ``with shelf.transaction() as t:``."""
 
-    __slots__ = ()
+    __slots__ = ("_check_step",)
 
     def __init__(
         self,
         shelf: _core.Shelf,
         assignments: Assignments,
         step: int | None,
+        *,
+        check_step: Callable[[int | None], int | None],
         before_commit: Callable[[], None],
     ) -> None:
         _core.TransactionBlock.__init__(
@@ -201,7 +202,8 @@ class Transaction(_core.TransactionBlock):
             session=assignments.session,
             before_commit=before_commit,
         )
-        self._step = step
+        self._check_step = check_step
+        self._step = check_step(step)
 
     @property
     def step(self) -> int | None:
@@ -210,7 +212,7 @@ class Transaction(_core.TransactionBlock):
 
     @step.setter
     def step(self, step: int | None) -> None:
-        number = step_number(step)
+        number = self._check_step(step)
         if self._ended:
             raise TransactionError(
                 f"step={step!r} comes too late: the block has ended", "Set it within the block."

@@ -28,6 +28,10 @@ def test_the_step_beside_an_autosave_is_the_runs(shelf_path: pathlib.Path) -> No
         ):
             with pytest.raises(ts.UnsupportedError, match="step=1000 would pass for the step"):
                 commit()
+        with shelf.transaction() as changes:
+            with pytest.raises(ts.UnsupportedError, match="step=1000 would pass for the step"):
+                changes.step = 1000
+            changes.step = 5
         shelf.note = np.ones(3)
         shelf.persist()
         shelf.persist(5)
