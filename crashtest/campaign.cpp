@@ -26,6 +26,8 @@ Settings settings_for(const Cell& cell, Effort effort) {
   settings.personality = mode.personality;
   settings.trash = mode.trash;
   settings.seed = mixed(seed ^ hash_text(workload.program) ^ mixed(hash_text(mode.name)));
+  constexpr std::uint64_t granule_bytes = 40 * kPageBytes;  // no power of two
+  if (settings.seed % 2 == 0) settings.granule_bytes = granule_bytes;
   for (const FailedOnce& kept : kFailedOnce) {
     if (workload.name == kept.name) settings.readers = kReadersOfThose;
   }

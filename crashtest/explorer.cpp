@@ -123,6 +123,7 @@ Behaviour Explorer::behaviour() const {
   return {.personality = settings_.personality,
           .max_size_bytes = kDiskBytes + second,
           .bugs = settings_.bugs,
+          .granule_bytes = settings_.granule_bytes,
           .second_bytes = second,
           .mirrored = shape_.mirrored,
           .seed = settings_.seed};

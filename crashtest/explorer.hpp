@@ -36,6 +36,7 @@ struct Settings {
   Personality personality = Personality::pmem;
   bool trash = false;
   MediumBugs bugs = {};
+  std::uint64_t granule_bytes = kPageBytes;  // in which the medium gives room
   std::uint64_t seed = 1;
   std::size_t cap = 48;                    // images per crash point of the workload
   std::size_t deep_cap = 8;                // the same in recovery, and in work after it

@@ -297,9 +297,10 @@ void RecordingMedium::refuse_growth(std::uint64_t size_bytes) {
 
 std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
-  const std::uint64_t size = round_up(size_bytes, kPageBytes);
+  std::uint64_t size = round_up(size_bytes, kPageBytes);
   if (size <= disk_.room_bytes()) return disk_.room_bytes();
   refuse_growth(size);
+  size = std::clamp(round_up(size, behaviour_.granule_bytes), size, behaviour_.max_size_bytes);
   fail_if_told("reserve", false, Part::all, [&] { grow_in_part(size, behaviour_.fails_at); });
   const bool first = disk_.size_bytes() == 0;  // as it is formatted
   disk_.grow(size);

@@ -21,6 +21,7 @@
 //   one in between. A length is not room: after a power loss only what was settled is room, however
 //   long the disk is found to be. A write beyond the room is an assert, and reserving below the
 //   size may fail as any growth may.
+// - reserve() may give more than was asked: whole granules, as a file system has its own.
 // - shrink() takes effect at once. No barrier settles it but one that settles a later growth: until
 //   then a power loss leaves what lay beyond, with its length, or nothing of it, and of what came
 //   later nothing beyond without it. It is room no more either way. To read, view or write beyond
@@ -92,6 +93,7 @@ struct Behaviour {
   Personality personality = Personality::pmem;
   std::uint64_t max_size_bytes = 0;  // reserve() beyond it is Errc::full
   MediumBugs bugs = {};
+  std::uint64_t granule_bytes = kPageBytes;    // reserve() gives whole ones, while they fit
   std::uint64_t fails_at = ~std::uint64_t{0};  // the call that would be this event of the log fails
   // The growth that would be it is Errc::full, the shrink Errc::io, once.
   std::uint64_t full_at = ~std::uint64_t{0};

@@ -110,6 +110,18 @@ TEST_CASE("a length is not room") {
     REQUIRE(disk.room_bytes() == 2 * page);
     REQUIRE(medium.reserve(page) == 2 * page);  // there is so much already
   }
+  SECTION("whole granules are given, and what is left where none fits") {
+    Disk wide(8 * page);
+    behaviour.granule_bytes = 3 * page;
+    behaviour.max_size_bytes = 8 * page;
+    RecordingMedium medium(wide, log, behaviour);
+    REQUIRE(medium.reserve(1) == 3 * page);
+    REQUIRE(medium.reserve(3 * page) == 3 * page);
+    REQUIRE(medium.reserve(3 * page + 1) == 6 * page);
+    REQUIRE(medium.reserve(7 * page) == 8 * page);
+    REQUIRE(wide.room_bytes() == 8 * page);
+    REQUIRE_THROWS_AS(medium.reserve(8 * page + 1), Error);
+  }
 }
 
 }  // namespace tensorshelf::crash
