@@ -12,9 +12,6 @@
 
 namespace tensorshelf {
 
-using format::ChunkKind;
-using format::ChunkRecord;
-
 namespace {
 
 // What was found of one tensor.
@@ -44,14 +41,12 @@ class Healer {
   }
 
  private:
-  Record record(const Damage& damage) const {
-    const Version& base = *state_.open->base;
-    return {base.tree.record(tensor_->cell(damage.chunk)), base.number()};
+  RecordedChunk recorded(const Damage& damage) const {
+    return recorded_in(*state_.open->base, *tensor_, damage.chunk);
   }
   bool read_source(const Damage& damage) const {
     const auto read = damage.in_mirror ? read_own : read_elsewhere;
-    return read(*state_.medium, state_.seeds, {*tensor_, record(damage), damage.chunk},
-                {room_.get(), kChunkBytes});
+    return read(*state_.medium, state_.seeds, recorded(damage), {room_.get(), kChunkBytes});
   }
   bool is_still(const Damage& damage) const;
   bool find_sources(Found found) const;
@@ -69,16 +64,14 @@ class Healer {
 // Whether what was found is so now: commits went on.
 bool Healer::is_still(const Damage& damage) const {
   if (damage.chunk >= tensor_->layout.chunk_count()) return false;  // another of that name
-  const Record now = record(damage);
-  if (format::chunk_kind(now) != ChunkKind::stored ||
-      format::chunk_version(now) != damage.version || format::chunk_slot(now) != damage.slot) {
+  const RecordedChunk now = recorded(damage);
+  if (!now.is_stored() || now.version() != damage.version || now.slot() != damage.slot) {
     return false;
   }
   ++state_.counters.verified;
-  const RecordedChunk recorded{*tensor_, now, damage.chunk};
-  const bool intact = chunk_intact(*state_.medium, state_.seeds, recorded);
+  const bool intact = chunk_intact(*state_.medium, state_.seeds, now);
   if (!damage.in_mirror) return !intact;
-  return intact && mirror_lacks(*state_.medium, state_.seeds, recorded, {room_.get(), kChunkBytes});
+  return intact && mirror_lacks(*state_.medium, state_.seeds, now, {room_.get(), kChunkBytes});
 }
 
 // False where nothing is to be done. What is placed whole is copied as a whole: where a chunk that
@@ -99,7 +92,7 @@ bool Healer::find_sources(Found found) const {
 
 // From the very copy that was compared, for what lies in the other slot may change meanwhile.
 void Healer::restore(Damage& damage) {
-  if (!read_source(damage)) reader_.throw_damaged(*tensor_, record(damage), damage.chunk);
+  if (!read_source(damage)) reader_.throw_damaged(recorded(damage));
   const std::span<const std::byte> bytes(room_.get(), tensor_->chunk_bytes(damage.chunk));
   stager_.write_anew(tensor_, damage.chunk, bytes, lock_);
   damage.healed = true;

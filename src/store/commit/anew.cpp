@@ -9,7 +9,6 @@
 namespace tensorshelf {
 
 using format::ChunkKind;
-using format::ChunkRecord;
 
 // Written also where the slot has those bytes already: what can be read there may be on no device,
 // where a flush failed behind it (I1).
@@ -17,7 +16,7 @@ void Stager::write_anew(const std::shared_ptr<StoredTensor>& tensor, std::uint64
                         std::span<const std::byte> bytes, std::unique_lock<FairMutex>& lock) {
   FoundSlot found = await_slots(*tensor, chunk * kChunkBytes, bytes.size(), lock);
   if (planted(Bug::healed_in_place)) {
-    found = {chunk, format::chunk_slot(state_.open->base->tree.record(tensor->cell(chunk)))};
+    found = {chunk, recorded_in(*state_.open->base, *tensor, chunk).slot()};
   }
   begin_write(tensor, found);
   state_.open->staged_bytes += bytes.size();
@@ -36,11 +35,10 @@ void Stager::check_labels(StoredTensor& tensor) {
   if (!tensor.whole() || planted(Bug::healed_over_rot)) return;
   for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
     if (tensor.written.contains(chunk) || lacks(tensor, chunk)) continue;
-    ChunkRecord there = state_.open->base->tree.record(tensor.cell(chunk));
-    there.state =
-        format::chunk_state(ChunkKind::stored, tensor.working, format::chunk_version(there));
+    RecordedChunk there = recorded_in(*state_.open->base, tensor, chunk);
+    there.record.state = format::chunk_state(ChunkKind::stored, tensor.working, there.version());
     ++state_.counters.verified;
-    if (chunk_intact(*state_.medium, state_.seeds, {tensor, there, chunk})) continue;
+    if (chunk_intact(*state_.medium, state_.seeds, there)) continue;
     tensor.clear_verified(tensor.working, chunk);
     tensor.label(tensor.working, chunk) = 0;
   }

@@ -22,35 +22,34 @@ using format::ChunkRecord;
 // from where it can be had. The copy is checked against the recorded checksum, for rot must not be
 // made good.
 void Stager::copy_forward(StoredTensor& tensor, unsigned slot, std::uint64_t chunk) {
-  const Record now{state_.open->base->tree.record(tensor.cell(chunk)), state_.open->base->number()};
+  const RecordedChunk now = recorded_in(*state_.open->base, tensor, chunk);
   const auto copy_own = [&] {
-    const auto bytes = reader_.fetch_chunk(tensor, now, chunk, chunk_scratch());
-    reader_.check_unread(tensor, now, chunk, bytes);
+    const auto bytes = reader_.fetch(now, chunk_scratch());
+    reader_.check_unread(now, bytes);
     std::uint64_t checksum = 0;
     try {
       checksum = put_chunk(state_, tensor, slot, chunk, bytes.for_write());
     } catch (const Error& error) {
       if (error.code() != Errc::corrupt) throw;
-      reader_.throw_damaged(tensor, now, chunk, fmt::format("cannot be read ({})", error.what()),
+      reader_.throw_damaged(now, fmt::format("cannot be read ({})", error.what()),
                             error.os_error());
     }
-    if (checksum == now.checksum) return;
+    if (checksum == now.record.checksum) return;
     tensor.clear_verified(slot, chunk);
-    reader_.throw_damaged(tensor, now, chunk);
+    reader_.throw_damaged(now);
   };
   try {
     copy_own();
   } catch (const Error& error) {
-    const RecordedChunk recorded{tensor, now, chunk};
     const bool healed =
-        !planted(Bug::forward_not_healed) && read_healed(state_, error, recorded, chunk_scratch());
+        !planted(Bug::forward_not_healed) && read_healed(state_, error, now, chunk_scratch());
     if (!healed) throw;
-    const auto whole = chunk_scratch().first(recorded.size_bytes());
+    const auto whole = chunk_scratch().first(now.size_bytes());
     const std::uint64_t checksum = put_chunk(state_, tensor, slot, chunk, whole);
-    TENSORSHELF_ASSERT(checksum == now.checksum);  // nobody else has that memory
+    TENSORSHELF_ASSERT(checksum == now.record.checksum);  // nobody else has that memory
   }
-  if (tensor.whole()) tensor.label(slot, chunk) = format::chunk_version(now);
-  state_.counters.forward += tensor.chunk_bytes(chunk);
+  if (tensor.whole()) tensor.label(slot, chunk) = now.version();
+  state_.counters.forward += now.size_bytes();
 }
 
 // Where it may go; of a tensor that is placed whole, where all of it goes.

@@ -10,7 +10,6 @@
 
 namespace tensorshelf {
 
-using format::ChunkKind;
 using format::ChunkRecord;
 
 // What the attempt has of the chunk so far, be it spoiled: who assigns it all need not read it.
@@ -41,21 +40,22 @@ bool Stager::slot_has(StoredTensor& tensor, unsigned slot, const MergedChunk& me
 void Stager::merge_chunk(StoredTensor& tensor, MergedChunk& merged,
                          std::span<const std::byte> bytes) {
   const auto& [chunk, whole, offset, size, in_slot] = merged;
-  const Record now{present_record(tensor, chunk), state_.open->base->number()};
-  if (format::chunk_kind(now) == ChunkKind::stored && !planted(Bug::merge_left_out)) {
+  const RecordedChunk now{tensor, chunk, present_record(tensor, chunk),
+                          state_.open->base->number()};
+  if (now.is_stored() && !planted(Bug::merge_left_out)) {
     if (tensor.whole()) {
       const bool open = tensor.attempt == state_.open->sequence;
       const auto slot = open ? tensor.working : free_slot(tensor, 0);
-      if (slot && slot_has(tensor, *slot, merged, now)) {
+      if (slot && slot_has(tensor, *slot, merged, now.record)) {
         merged.in_slot = slot;
         ++state_.counters.verified;
       }
     }
     if (!merged.in_slot) {
       if (planted(Bug::merge_not_verified)) {
-        reader_.copy_out(tensor, now, chunk, whole, 0);
+        reader_.copy_out(now, whole, 0);
       } else {
-        reader_.read_sound(tensor, now, chunk, whole);
+        reader_.read_sound(now, whole);
       }
     }
   } else {

@@ -35,8 +35,8 @@ bool chunk_intact(Medium& medium, const format::Seeds& seeds, const RecordedChun
                   int* os_error) {
   if (!recorded.is_stored()) return true;
   try {
-    const auto bytes = fetch(medium, {recorded.at(), recorded.size_bytes()}, chunk_scratch());
-    const auto hash = bytes.hash(recorded.tensor.chunk_seed(seeds, recorded.chunk));
+    const auto bytes = fetch(medium, recorded.extent(), chunk_scratch());
+    const auto hash = bytes.hash(recorded.seed(seeds));
     if (!hash && os_error != nullptr) *os_error = EIO;  // a poisoned line, or a file cut short
     return hash == recorded.record.checksum;
   } catch (const Error& error) {

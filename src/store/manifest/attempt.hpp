@@ -18,6 +18,7 @@
 
 #include "format/format.hpp"
 #include "store/manifest/named.hpp"
+#include "store/manifest/records.hpp"
 #include "store/manifest/tensor.hpp"
 #include "store/manifest/tree.hpp"
 #include "store/places/claims.hpp"
@@ -42,6 +43,11 @@ struct Version {
   std::uint64_t number() const { return format::word_version(root.word); }
   Capacities capacities() const;
 };
+
+inline RecordedChunk recorded_in(const Version& version, StoredTensor& tensor,
+                                 std::uint64_t chunk) {
+  return {tensor, chunk, version.tree.record(tensor.cell(chunk)), version.number()};
+}
 
 struct Attempt {
   Attempt(std::shared_ptr<const Version> over, std::uint64_t sequence_number);

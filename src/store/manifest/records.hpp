@@ -1,10 +1,16 @@
 // What is asked of a tensor, and what is said of its chunks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include <tensorshelf/extent.hpp>
+
+#include "base/copy_hash.hpp"
 #include "format/format.hpp"
+#include "store/manifest/tensor.hpp"
 
 namespace tensorshelf {
 
@@ -27,21 +33,58 @@ class Of {
   std::uint64_t number_;
 };
 
-struct Record : format::ChunkRecord {
+// A chunk of a tensor as a version has it, which says in what slot it lies and what its bytes hash
+// to; or as the open attempt has it.
+struct RecordedChunk {
+  StoredTensor& tensor;
+  std::uint64_t chunk;
+  format::ChunkRecord record;
   std::uint64_t seen_in = 0;  // the version that says so, which a reader's writer may overtake
+  const Holding* holding = nullptr;  // of the version, where the tensor may lie elsewhere by now
+
+  format::ChunkKind kind() const { return format::chunk_kind(record); }
+  bool is_stored() const { return kind() == format::ChunkKind::stored; }
+  unsigned slot() const { return format::chunk_slot(record); }
+  std::uint64_t version() const { return format::chunk_version(record); }  // that wrote it
+  std::uint64_t at() const {
+    if (holding == nullptr) return tensor.chunk_at(slot(), chunk);
+    return holding->slot_at()[tensor.place_index(slot(), chunk)] +
+           tensor.layout.within_place(chunk);
+  }
+  std::uint64_t size_bytes() const { return tensor.chunk_bytes(chunk); }
+  Extent extent() const { return {at(), size_bytes()}; }
+  std::uint64_t seed(const format::Seeds& seeds) const { return tensor.chunk_seed(seeds, chunk); }
+  bool matches(std::span<const std::byte> bytes, const format::Seeds& seeds) const {
+    return hash_bytes(bytes, seed(seeds)) == record.checksum;
+  }
+  bool verified() const { return tensor.verified(slot(), chunk); }
 };
-class Records {  // of some chunks of a tensor, as they were at one moment
+
+// Some chunks of a tensor, side by side, as they were at one moment.
+class RecordedChunks {
  public:
-  explicit Records(std::uint64_t first) : first_(first) {}
-  const Record& operator[](std::uint64_t chunk) const {
-    return chunk == first_ ? one_ : more_[chunk - first_ - 1];
+  RecordedChunks(StoredTensor& tensor, std::uint64_t first, std::uint64_t seen_in)
+      : tensor_(tensor), first_(first), seen_in_(seen_in) {}
+
+  StoredTensor& tensor() const { return tensor_; }
+  void add(const format::ChunkRecord& record) {
+    if (count_++ == 0) {
+      one_ = record;
+    } else {
+      more_.push_back(record);
+    }
+  }
+  RecordedChunk operator[](std::uint64_t chunk) const {
+    return {tensor_, chunk, chunk == first_ ? one_ : more_[chunk - first_ - 1], seen_in_};
   }
 
  private:
-  friend class Reader;
+  StoredTensor& tensor_;
   std::uint64_t first_;
-  Record one_ = {};
-  std::vector<Record> more_;
+  std::uint64_t seen_in_;
+  std::uint64_t count_ = 0;
+  format::ChunkRecord one_ = {};  // most reads are of one chunk, and need no memory for it
+  std::vector<format::ChunkRecord> more_;
 };
 
 }  // namespace tensorshelf

@@ -49,9 +49,9 @@ class Filling {
   void take(const Version& version) {
     if (of_ == 0) version.tree.each_page([&](const PageNodePtr& page) { take_page(*page); });
     for (const auto& [name, named] : *version.names) {
-      const StoredTensor& tensor = *named.tensor;
+      StoredTensor& tensor = *named.tensor;
       for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
-        take_chunk({tensor, version.tree.record(tensor.cell(chunk)), chunk});
+        take_chunk(recorded_in(version, tensor, chunk));
       }
     }
   }

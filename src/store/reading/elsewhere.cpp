@@ -7,8 +7,6 @@
 
 namespace tensorshelf {
 
-using format::ChunkRecord;
-
 namespace {
 
 bool read_slot(GuardedMedium& medium, const format::Seeds& seeds, const RecordedChunk& recorded,
@@ -103,22 +101,20 @@ std::string how_to_heal(const State& state, const RecordedChunk& recorded) {
          other;
 }
 
-std::vector<std::uint64_t> intact_in(const State& state, const StoredTensor& tensor,
+std::vector<std::uint64_t> intact_in(const State& state, StoredTensor& tensor,
                                      std::uint64_t chunk) {
-  std::vector<Record> olders;
+  std::vector<RecordedChunk> olders;
   {
     const std::lock_guard lock(state.structure);
     for (const auto& version : state.retained) {
       if (version == state.retained.back()) break;
       if (!state.is_offered(*version) || !has(*version, tensor)) continue;
-      olders.push_back({version->tree.record(tensor.cell(chunk)), version->number()});
+      olders.push_back(recorded_in(*version, tensor, chunk));
     }
   }
   std::vector<std::uint64_t> intact;
-  for (const Record& older : olders) {
-    if (chunk_intact(*state.medium, state.seeds, {tensor, older, chunk})) {
-      intact.push_back(older.seen_in);
-    }
+  for (const RecordedChunk& older : olders) {
+    if (chunk_intact(*state.medium, state.seeds, older)) intact.push_back(older.seen_in);
   }
   return intact;
 }

@@ -44,7 +44,6 @@ namespace tensorshelf {
 std::string how_to_heal(const State& state, const RecordedChunk& recorded);
 
 // The versions before the newest that are to be read, and whose own chunk there is sound.
-std::vector<std::uint64_t> intact_in(const State& state, const StoredTensor& tensor,
-                                     std::uint64_t chunk);
+std::vector<std::uint64_t> intact_in(const State& state, StoredTensor& tensor, std::uint64_t chunk);
 
 }  // namespace tensorshelf

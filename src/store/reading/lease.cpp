@@ -11,8 +11,6 @@
 
 namespace tensorshelf {
 
-using format::ChunkKind;
-
 // Keeps the slot from being written, and what the tensor owns from being given back.
 struct Reader::LeasedSlot {
   std::shared_ptr<GuardedMedium> medium;
@@ -67,25 +65,24 @@ Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
   std::lock_guard lock(tensor->mutex);
   const auto holding = keep_places_of(state_, *tensor);
   const std::uint64_t size = tensor->layout.size_bytes;
-  const Records now = records(*tensor, 0, size, which);
+  const RecordedChunks now = records(*tensor, 0, size, which);
   std::shared_ptr<const void> pin;
   bool in_place = tensor->whole() && size > 0 && state_.medium->is_mapped(tensor->chunk_at(0, 0));
-  const unsigned slot = format::chunk_slot(now[0]);
+  const unsigned slot = now[0].slot();
   for (std::uint64_t chunk = 0; in_place && chunk < tensor->layout.chunk_count(); ++chunk) {
-    in_place = format::chunk_kind(now[chunk]) == ChunkKind::stored &&
-               format::chunk_slot(now[chunk]) == slot;
+    in_place = now[chunk].is_stored() && now[chunk].slot() == slot;
   }
   if (in_place && !state_.writable) in_place = (pin = pin_in_place(which)) != nullptr;
   if (in_place) {
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
-      compared_chunk(*tensor, now[chunk], chunk, chunk_scratch());
+      compared(now[chunk], chunk_scratch());
     }
     if (!pin) pin = std::make_shared<LeasedSlot>(state_.medium, tensor, holding, slot);
     return Lease(state_.medium->view(tensor->layout.slot(slot)), true, std::move(pin));
   }
   const auto copy = std::make_shared_for_overwrite<std::byte[]>(size);
   const std::span<std::byte> bytes(copy.get(), size);
-  read_locked(*tensor, bytes, 0, now);
+  read_locked(now, 0, bytes);
   return Lease(bytes, false, copy);
 }
 

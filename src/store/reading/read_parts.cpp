@@ -13,11 +13,11 @@ void Reader::read_parts(StoredTensor& tensor, const Range& range,
   const Use use(state_);
   std::lock_guard lock(tensor.mutex);
   const auto holding = keep_places_of(state_, tensor);
-  const Records now = records(tensor, range.offset, range.size_bytes, range.which);
+  const RecordedChunks now = records(tensor, range.offset, range.size_bytes, range.which);
   body([&](std::span<std::byte> bytes, std::uint64_t offset) {
     TENSORSHELF_ASSERT(offset >= range.offset && bytes.size() <= range.size_bytes &&
                        offset - range.offset <= range.size_bytes - bytes.size());
-    read_locked(tensor, bytes, offset, now);
+    read_locked(now, offset, bytes);
   });
 }
 

@@ -38,14 +38,12 @@ bool checks_nothing(const State& state) {
 
 // What is said of the chunks of that range; of kind none for the zeros of a tensor that was never
 // written. Errc::unknown_name where the tensor is not there.
-Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
-                        Of which) const {
+RecordedChunks Reader::records(StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                               Of which) const {
   const bool with_staged = which.kind() == Of::Kind::staged;
   if (with_staged) tensor.check_there();
   const std::uint64_t first = offset / kChunkBytes;
   const std::uint64_t count = size == 0 ? 0 : (offset + size - 1) / kChunkBytes - first + 1;
-  Records records(first);
-  if (count > 1) records.more_.resize(count - 1);
   const auto lock = state_.lock_usable();
   const Version& version = state_.version_of(which);
   if (!(with_staged && state_.open) && !has(version, tensor)) {
@@ -56,15 +54,14 @@ Records Reader::records(const StoredTensor& tensor, std::uint64_t offset, std::u
   }
   const bool dirty = with_staged && state_.open && tensor.attempt == state_.open->sequence;
   if (dirty) tensor.check_sound(state_.open->sequence);
-  for (std::uint64_t i = 0; i < count; ++i) {
-    const bool staged = dirty && tensor.written.contains(first + i);
-    Record& record = i == 0 ? records.one_ : records.more_[i - 1];
-    static_cast<ChunkRecord&>(record) =
-        staged ? tensor.staged[first + i] : version.tree.record(tensor.cell(first + i));
-    record.seen_in = version.number();
+  RecordedChunks records(tensor, first, version.number());
+  for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
+    const bool staged = dirty && tensor.written.contains(chunk);
+    const ChunkRecord record =
+        staged ? tensor.staged[chunk] : version.tree.record(tensor.cell(chunk));
     // One that was created and is gone: it comes to be marked so.
-    const bool gone = format::chunk_kind(record) == ChunkKind::none && !dirty;
-    if (gone) throw_not_there(tensor);
+    if (format::chunk_kind(record) == ChunkKind::none && !dirty) throw_not_there(tensor);
+    records.add(record);
   }
   return records;
 }
@@ -106,18 +103,17 @@ std::string Reader::called(const StoredTensor& tensor, std::uint64_t version) co
   return tensor.name();
 }
 
-void Reader::throw_damaged(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                           const std::string& how, int os_error) {
-  throw_if_overtaken(record.seen_in);
+void Reader::throw_damaged(const RecordedChunk& recorded, const std::string& how, int os_error) {
+  throw_if_overtaken(recorded.seen_in);
   // No damage: what is not committed is unsure where the medium has failed, which then says so.
-  const std::uint64_t of = std::max(record.seen_in, format::chunk_version(record));
+  const std::uint64_t of = std::max(recorded.seen_in, recorded.version());
   if (of > state_.version && !planted(Bug::lost_stage_is_damage)) state_.medium->refuse_if_failed();
   throw Error(
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
-                  called(tensor, record.seen_in), format::chunk_version(record),
-                  slot_name(format::chunk_slot(record)), chunk, how, record.seen_in),
-      how_to_heal(state_, {tensor, record, chunk}), os_error);
+                  called(recorded.tensor, recorded.seen_in), recorded.version(),
+                  slot_name(recorded.slot()), recorded.chunk, how, recorded.seen_in),
+      how_to_heal(state_, recorded), os_error);
 }
 
 // Else what was checked must be what is returned: a writer elsewhere may reuse the slot.
@@ -126,96 +122,81 @@ bool Reader::no_one_else_writes() const {
 }
 
 // Out of the medium, into `target`, of the size of the chunk.
-void Reader::read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                      std::span<std::byte> target) {
+void Reader::read_out(const RecordedChunk& recorded, std::span<std::byte> target) {
   try {
-    state_.medium->read(tensor.chunk_at(format::chunk_slot(record), chunk), target);
+    state_.medium->read(recorded.at(), target);
   } catch (const Error& error) {
-    if (is_cut_off(error)) throw_if_overtaken(record.seen_in);
+    if (is_cut_off(error)) throw_if_overtaken(recorded.seen_in);
     if (!is_unreadable(error)) throw;
-    throw_damaged(tensor, record, chunk, fmt::format("cannot be read ({})", error.what()),
-                  error.os_error());
+    throw_damaged(recorded, fmt::format("cannot be read ({})", error.what()), error.os_error());
   }
 }
 
-// A chunk, unchecked: in place where it may be, else in `scratch`.
-UntrustedBytes Reader::fetch_chunk(const StoredTensor& tensor, const Record& record,
-                                   std::uint64_t chunk, std::span<std::byte> scratch) {
-  const std::uint64_t size = tensor.chunk_bytes(chunk);
+UntrustedBytes Reader::fetch(const RecordedChunk& recorded, std::span<std::byte> scratch) {
   if (no_one_else_writes()) {
-    const auto bytes =
-        state_.medium->view({tensor.chunk_at(format::chunk_slot(record), chunk), size});
+    const auto bytes = state_.medium->view(recorded.extent());
     if (!bytes.empty()) return UntrustedBytes(bytes);
   }
-  const auto copy = scratch.first(size);
-  read_out(tensor, record, chunk, copy);
+  const auto copy = scratch.first(recorded.size_bytes());
+  read_out(recorded, copy);
   return UntrustedBytes(copy);
 }
 
-// A part of a chunk, unchecked, from byte `within` of it. Mapped bytes that are gone are asked of
-// the medium, which knows why.
-void Reader::copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                      std::span<std::byte> target, std::uint64_t within) {
-  const auto whole = target.size() == tensor.chunk_bytes(chunk) ? target : chunk_scratch();
-  const auto bytes = fetch_chunk(tensor, record, chunk, whole);
+// Mapped bytes that are gone are asked of the medium, which knows why.
+void Reader::copy_out(const RecordedChunk& recorded, std::span<std::byte> target,
+                      std::uint64_t within) {
+  const auto whole = target.size() == recorded.size_bytes() ? target : chunk_scratch();
+  const auto bytes = fetch(recorded, whole);
   if (bytes.lie_in(target) || bytes.part(within, target.size()).copy_into(target)) return;
   const auto room = planted(Bug::reread_over_another) ? chunk_scratch() : whole;
   const auto copy = room.first(bytes.size());
-  read_out(tensor, record, chunk, copy);
+  read_out(recorded, copy);
   const bool apart = copy.data() != target.data();
   if (apart) std::memcpy(target.data(), copy.data() + within, target.size());
 }
 
 // In the slot it says, compared with the checksum in the record where that is asked for.
-UntrustedBytes Reader::compared_chunk(StoredTensor& tensor, const Record& record,
-                                      std::uint64_t chunk, std::span<std::byte> scratch) {
-  auto bytes = fetch_chunk(tensor, record, chunk, scratch);
-  const unsigned slot = format::chunk_slot(record);
-  const bool mapped = state_.medium->is_mapped(tensor.chunk_at(slot, chunk));
-  if (no_one_else_writes() && mapped && tensor.verified(slot, chunk)) return bytes;
+UntrustedBytes Reader::compared(const RecordedChunk& recorded, std::span<std::byte> scratch) {
+  auto bytes = fetch(recorded, scratch);
+  const bool mapped = state_.medium->is_mapped(recorded.at());
+  if (no_one_else_writes() && mapped && recorded.verified()) return bytes;
   if (checks_nothing(state_)) return bytes;
-  const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
+  const std::uint64_t seed = recorded.seed(state_.seeds);
   auto hash = bytes.hash(seed);
   if (!hash) {
     const auto copy = scratch.first(bytes.size());
-    read_out(tensor, record, chunk, copy);
+    read_out(recorded, copy);
     hash = hash_bytes(copy, seed);
     bytes = UntrustedBytes(copy);
   }
-  check_sum(tensor, record, chunk, *hash);
+  check_sum(recorded, *hash);
   return bytes;
 }
 
-void Reader::check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                       std::uint64_t checksum) {
+void Reader::check_sum(const RecordedChunk& recorded, std::uint64_t checksum) {
   ++state_.counters.verified;
-  if (checksum == record.checksum) {
-    tensor.set_verified(format::chunk_slot(record), chunk);
+  if (checksum == recorded.record.checksum) {
+    recorded.tensor.set_verified(recorded.slot(), recorded.chunk);
   } else if (state_.asked.verify != Verify::never) {
-    throw_damaged(tensor, record, chunk);
+    throw_damaged(recorded);
   } else {
-    throw_if_overtaken(record.seen_in);  // else damaged, and asked for all the same
+    throw_if_overtaken(recorded.seen_in);  // else damaged, and asked for all the same
   }
 }
 
 // How many whole chunks from `first` on lie side by side in one slot, of `size` bytes asked for.
-std::uint64_t Reader::run_length(const StoredTensor& tensor, std::uint64_t first,
-                                 const Records& records, std::uint64_t size) const {
-  const Record& begin = records[first];
-  const std::uint64_t at = tensor.chunk_at(format::chunk_slot(begin), first);
-  if (state_.medium->is_mapped(at) || format::chunk_kind(begin) != ChunkKind::stored) {
-    return 0;  // memory gains nothing from runs
-  }
+std::uint64_t Reader::run_length(const RecordedChunks& records, std::uint64_t first,
+                                 std::uint64_t size) const {
+  const RecordedChunk begin = records[first];
+  const std::uint64_t at = begin.at();
+  if (state_.medium->is_mapped(at) || !begin.is_stored()) return 0;  // memory gains nothing
   std::uint64_t count = 0;
   for (std::uint64_t end = 0; count < kRunChunks; ++count) {
     const std::uint64_t chunk = first + count;
-    if (chunk == tensor.layout.chunk_count() || end == size) break;
-    const Record& next = records[chunk];
-    if (format::chunk_kind(next) != ChunkKind::stored ||
-        tensor.chunk_at(format::chunk_slot(next), chunk) != at + count * kChunkBytes) {
-      break;
-    }
-    end += tensor.chunk_bytes(chunk);
+    if (chunk == begin.tensor.layout.chunk_count() || end == size) break;
+    const RecordedChunk next = records[chunk];
+    if (!next.is_stored() || next.at() != at + count * kChunkBytes) break;
+    end += next.size_bytes();
     if (end > size) break;
   }
   return count;
@@ -223,64 +204,65 @@ std::uint64_t Reader::run_length(const StoredTensor& tensor, std::uint64_t first
 
 // Reads such a run at once, and then checks each chunk: a drive keeps several requests in flight
 // for one long read, and one for a short one. False where it has to be read chunk by chunk.
-bool Reader::read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
-                      const Records& records, std::span<std::byte> target) {
-  const unsigned slot = format::chunk_slot(records[first]);
+bool Reader::read_run(const RecordedChunks& records, std::uint64_t first,
+                      std::span<std::byte> target) {
   try {
-    state_.medium->read(tensor.chunk_at(slot, first), target);
+    state_.medium->read(records[first].at(), target);
   } catch (const Error& error) {
     if (!is_unreadable(error) && !is_cut_off(error)) throw;
     return false;
   }
   if (checks_nothing(state_)) return true;
-  for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
-    const auto bytes = target.subspan((chunk - first) * kChunkBytes, tensor.chunk_bytes(chunk));
-    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
+  std::uint64_t chunk = first;
+  for (std::uint64_t at = 0; at < target.size(); ++chunk) {
+    const RecordedChunk recorded = records[chunk];
+    const auto bytes = target.subspan(at, recorded.size_bytes());
     try {
-      check_sum(tensor, records[chunk], chunk, hash_bytes(bytes, seed));
+      check_sum(recorded, hash_bytes(bytes, recorded.seed(state_.seeds)));
     } catch (const Error& error) {
-      if (!read_healed(state_, error, {tensor, records[chunk], chunk}, bytes)) throw;
+      if (!read_healed(state_, error, recorded, bytes)) throw;
     }
+    at += bytes.size();
   }
   return true;
 }
 
 // Reads on in one chunk, or through a run of them; returns the bytes that were read.
-std::uint64_t Reader::read_next(StoredTensor& tensor, std::span<std::byte> bytes,
-                                std::uint64_t offset, const Records& records) {
+std::uint64_t Reader::read_next(const RecordedChunks& records, std::uint64_t offset,
+                                std::span<std::byte> bytes) {
   const std::uint64_t chunk = offset / kChunkBytes;
   const std::uint64_t within = offset % kChunkBytes;
   if (within == 0) {
-    const std::uint64_t run = run_length(tensor, chunk, records, bytes.size());
-    const std::uint64_t size = std::min(run * kChunkBytes, tensor.layout.size_bytes - offset);
-    if (run > 1 && read_run(tensor, chunk, run, records, bytes.first(size))) return size;
+    const std::uint64_t run = run_length(records, chunk, bytes.size());
+    const std::uint64_t left = records.tensor().layout.size_bytes - offset;
+    const std::uint64_t size = std::min(run * kChunkBytes, left);
+    if (run > 1 && read_run(records, chunk, bytes.first(size))) return size;
   }
-  const Record& now = records[chunk];
-  const auto target = bytes.first(std::min(tensor.chunk_bytes(chunk) - within, bytes.size()));
-  const bool trusted =
-      planted(Bug::zeros_taken_for_stored) && format::chunk_kind(now) == ChunkKind::zeros;
-  if (format::chunk_kind(now) != ChunkKind::stored && !trusted) {
+  const RecordedChunk now = records[chunk];
+  const auto target = bytes.first(std::min(now.size_bytes() - within, bytes.size()));
+  const bool trusted = planted(Bug::zeros_taken_for_stored) && now.kind() == ChunkKind::zeros;
+  if (!now.is_stored() && !trusted) {
     std::memset(target.data(), 0, target.size());
     return target.size();
   }
-  const bool whole = target.size() == tensor.chunk_bytes(chunk);
+  const bool whole = target.size() == now.size_bytes();
   const auto room = whole ? target : chunk_scratch();
   try {
-    const auto source = compared_chunk(tensor, now, chunk, room);
+    const auto source = compared(now, room);
     if (!source.lie_in(target) && !source.part(within, target.size()).copy_into(target)) {
-      copy_out(tensor, now, chunk, target, within);  // says why
+      copy_out(now, target, within);  // says why
     }
   } catch (const Error& error) {
-    if (!read_healed(state_, error, {tensor, now, chunk}, room)) throw;
+    if (!read_healed(state_, error, now, room)) throw;
     if (!whole) std::memcpy(target.data(), room.data() + within, target.size());
   }
   return target.size();
 }
 
-void Reader::read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                         const Records& records) {
+void Reader::read_locked(const RecordedChunks& records, std::uint64_t offset,
+                         std::span<std::byte> bytes) {
   for (std::uint64_t done = 0; done < bytes.size();) {
-    done += read_next(tensor, bytes.subspan(done), offset + done, records);
+    done += read_next(records, offset + done, bytes.subspan(done));
   }
   state_.counters.read += bytes.size();
 }
@@ -291,10 +273,10 @@ void Reader::read(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_
   const Use use(state_);
   std::lock_guard lock(tensor.mutex);
   const auto holding = keep_places_of(state_, tensor);
-  const Records now = records(tensor, offset, bytes.size(), which);
+  const RecordedChunks now = records(tensor, offset, bytes.size(), which);
   std::unique_lock names(state_.structure, std::defer_lock);
   if (planted(Bug::names_held_by_reads)) names.lock();
-  read_locked(tensor, bytes, offset, now);
+  read_locked(now, offset, bytes);
 }
 
 }  // namespace tensorshelf

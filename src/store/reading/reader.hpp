@@ -48,23 +48,19 @@ class Reader {
   // into it.
   using PieceRoom = HugeRoom<16 * kChunkBytes>;
 
-  // A chunk as the record says it lies, unchecked, for who holds the tensor's mutex: in place where
-  // it may be, else in `scratch`.
-  UntrustedBytes fetch_chunk(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                             std::span<std::byte> scratch);
+  // The next four are for who holds the tensor's mutex. A chunk as its record says that it lies,
+  // unchecked: in place where it may be, else in `scratch`.
+  UntrustedBytes fetch(const RecordedChunk& recorded, std::span<std::byte> scratch);
   // The same of a part of it, from byte `within` on, copied.
-  void copy_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                std::span<std::byte> target, std::uint64_t within);
+  void copy_out(const RecordedChunk& recorded, std::span<std::byte> target, std::uint64_t within);
   // A whole chunk, copied and compared with its checksum; from the mirror where that alone has it.
-  void read_sound(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                  std::span<std::byte> target);
+  void read_sound(const RecordedChunk& recorded, std::span<std::byte> target);
   // Throws where the bytes of a chunk that was not looked at since the shelf was opened are
   // damaged.
-  void check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                    const UntrustedBytes& bytes);  // verify.cpp
-  void throw_if_given_up(std::uint64_t version);   // by the writer of a reader: Errc::stale
-  [[noreturn]] void throw_damaged(const StoredTensor& tensor, const Record& record,
-                                  std::uint64_t chunk,
+  void check_unread(const RecordedChunk& recorded, const UntrustedBytes& bytes);  // verify.cpp
+
+  void throw_if_given_up(std::uint64_t version);  // by the writer of a reader: Errc::stale
+  [[noreturn]] void throw_damaged(const RecordedChunk& recorded,
                                   const std::string& how = "fails its XXH3 checksum",
                                   int os_error = 0);
 
@@ -80,24 +76,19 @@ class Reader {
   std::shared_ptr<const void> pin_in_place(Of which);
 
   // The tensor's mutex is held.
-  Records records(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
-                  Of which) const;
-  void read_out(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                std::span<std::byte> target);
-  UntrustedBytes compared_chunk(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                                std::span<std::byte> scratch);
-  void check_sum(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                 std::uint64_t checksum);
-  std::uint64_t run_length(const StoredTensor& tensor, std::uint64_t first, const Records& records,
+  RecordedChunks records(StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
+                         Of which) const;
+  void read_out(const RecordedChunk& recorded, std::span<std::byte> target);
+  UntrustedBytes compared(const RecordedChunk& recorded, std::span<std::byte> scratch);
+  void check_sum(const RecordedChunk& recorded, std::uint64_t checksum);
+  std::uint64_t run_length(const RecordedChunks& records, std::uint64_t first,
                            std::uint64_t size) const;
-  bool read_run(StoredTensor& tensor, std::uint64_t first, std::uint64_t count,
-                const Records& records, std::span<std::byte> target);
-  std::uint64_t read_next(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                          const Records& records);
-  void read_locked(StoredTensor& tensor, std::span<std::byte> bytes, std::uint64_t offset,
-                   const Records& records);
+  bool read_run(const RecordedChunks& records, std::uint64_t first, std::span<std::byte> target);
+  std::uint64_t read_next(const RecordedChunks& records, std::uint64_t offset,
+                          std::span<std::byte> bytes);
+  void read_locked(const RecordedChunks& records, std::uint64_t offset, std::span<std::byte> bytes);
 
-  void check_all(StoredTensor& tensor, const Records& records, std::uint64_t first,
+  void check_all(const RecordedChunks& records, std::uint64_t first,
                  std::span<const std::byte> bytes);
   std::optional<std::uint64_t> verify_chunk(StoredTensor& tensor, std::uint64_t chunk,
                                             VerifyReport& report);  // takes it

@@ -62,56 +62,51 @@ std::optional<std::uint64_t> Reader::verify_chunk(StoredTensor& tensor, std::uin
                                                   VerifyReport& report) {
   const Use use(state_);
   std::lock_guard lock(tensor.mutex);
-  format::ChunkRecord record;
   std::string called;  // in the version
-  std::uint64_t seen_in = 0;
+  RecordedChunk recorded{tensor, chunk, {}};
   {
     std::lock_guard structure(state_.structure);
     const Version& newest = *state_.retained.back();
     if (!has(newest, tensor)) return std::nullopt;
-    seen_in = newest.number();
     called = *name_in(*newest.names, tensor);
-    record = newest.tree.record(tensor.cell(chunk));
+    recorded.seen_in = newest.number();
+    recorded.record = newest.tree.record(tensor.cell(chunk));
   }
   report.tensors += chunk == 0;
-  if (chunk >= tensor.layout.chunk_count()) return seen_in;
-  const unsigned slot = format::chunk_slot(record);
-  const std::uint64_t size = tensor.chunk_bytes(chunk);
+  if (chunk >= tensor.layout.chunk_count()) return recorded.seen_in;
+  const Extent extent = recorded.extent();
   ++report.chunks;
   ++state_.counters.verified;
-  report.bytes += size;
+  report.bytes += extent.size_bytes;
   const auto held = keep_places_of(state_, tensor);
   try {
-    const RecordedChunk recorded{tensor, record, chunk};
     const bool intact = chunk_intact(*state_.medium, state_.seeds, recorded);
     if (intact && !mirror_lacks(*state_.medium, state_.seeds, recorded, chunk_scratch())) {
-      return seen_in;
+      return recorded.seen_in;
     }
-    report.damage.push_back(
-        {called, format::chunk_version(record), slot, chunk, {tensor.chunk_at(slot, chunk), size}});
+    report.damage.push_back({called, recorded.version(), recorded.slot(), chunk, extent});
     report.damage.back().in_mirror = intact;
     report.damage.back().healable = intact;
-    if (intact) return seen_in;
-    tensor.clear_verified(slot, chunk);
+    if (intact) return recorded.seen_in;
+    tensor.clear_verified(recorded.slot(), chunk);
     report.damage.back().healable =
         read_elsewhere(*state_.medium, state_.seeds, recorded, chunk_scratch());
     report.damage.back().intact_in = intact_in(state_, tensor, chunk);
-    return seen_in;
+    return recorded.seen_in;
   } catch (const Error& error) {
-    if (is_cut_off(error)) throw_if_overtaken(seen_in);
+    if (is_cut_off(error)) throw_if_overtaken(recorded.seen_in);
     throw;
   }
 }
 
 // Before they are copied over what another slot has, which may be the chunk's last sound copy: also
 // behind a first look, where that copy is to be had. (Where they are gone, writing them says why.)
-void Reader::check_unread(const StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                          const UntrustedBytes& bytes) {
-  const bool trusted = tensor.verified(format::chunk_slot(record), chunk) && !state_.asked.heal;
+void Reader::check_unread(const RecordedChunk& recorded, const UntrustedBytes& bytes) {
+  const bool trusted = recorded.verified() && !state_.asked.heal;
   if (trusted || planted(Bug::rot_copied_over)) return;
   ++state_.counters.verified;
-  const auto hash = bytes.hash(tensor.chunk_seed(state_.seeds, chunk));
-  if (hash && *hash != record.checksum) throw_damaged(tensor, record, chunk);
+  const auto hash = bytes.hash(recorded.seed(state_.seeds));
+  if (hash && *hash != recorded.record.checksum) throw_damaged(recorded);
 }
 
 // Neighbours in a slot are read at once, where the medium is not mapped. What is looked at is the
@@ -123,52 +118,48 @@ Reader::Piece Reader::piece(StoredTensor& tensor, Of which, std::uint64_t offset
   const std::uint64_t chunk = offset / kChunkBytes;
   const std::uint64_t left = tensor.layout.size_bytes - offset;
   const std::uint64_t most = std::min<std::uint64_t>(left, room.size());
-  const Records now = records(tensor, offset, most, which);
-  const std::uint64_t size = tensor.chunk_bytes(chunk);
-  if (format::chunk_kind(now[chunk]) != format::ChunkKind::stored) return {size};
-  if (const std::uint64_t run = run_length(tensor, chunk, now, most); run > 1) {
+  const RecordedChunks now = records(tensor, offset, most, which);
+  const RecordedChunk recorded = now[chunk];
+  if (!recorded.is_stored()) return {recorded.size_bytes()};
+  if (const std::uint64_t run = run_length(now, chunk, most); run > 1) {
     const auto bytes = room.first(std::min(run * kChunkBytes, left));
     try {
-      state_.medium->read(tensor.chunk_at(format::chunk_slot(now[chunk]), chunk), bytes);
-      check_all(tensor, now, chunk, bytes);
+      state_.medium->read(recorded.at(), bytes);
+      check_all(now, chunk, bytes);
       return {bytes.size(), bytes};
     } catch (const Error& error) {
       // Else one by one, which says which it is, or asks the mirror.
       if (error.code() != Errc::corrupt && !is_unreadable(error) && !is_cut_off(error)) throw;
     }
   }
-  const auto bytes = room.first(size);
+  const auto bytes = room.first(recorded.size_bytes());
   if (planted(Bug::resized_over_rot)) {
-    copy_out(tensor, now[chunk], chunk, bytes, 0);
+    copy_out(recorded, bytes, 0);
   } else {
-    read_sound(tensor, now[chunk], chunk, bytes);
+    read_sound(recorded, bytes);
   }
-  return {size, bytes};
+  return {bytes.size(), bytes};
 }
 
-void Reader::read_sound(StoredTensor& tensor, const Record& record, std::uint64_t chunk,
-                        std::span<std::byte> target) {
+void Reader::read_sound(const RecordedChunk& recorded, std::span<std::byte> target) {
   try {
-    copy_out(tensor, record, chunk, target, 0);
+    copy_out(recorded, target, 0);
     ++state_.counters.verified;
-    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
-    if (hash_bytes(target, seed) != record.checksum) throw_damaged(tensor, record, chunk);
+    if (!recorded.matches(target, state_.seeds)) throw_damaged(recorded);
   } catch (const Error& error) {
-    const bool mirrored = read_mirrored(state_, error, {tensor, record, chunk}, target);
+    const bool mirrored = read_mirrored(state_, error, recorded, target);
     if (!mirrored || planted(Bug::pieces_not_healed)) throw;
   }
 }
 
-void Reader::check_all(StoredTensor& tensor, const Records& records, std::uint64_t first,
+void Reader::check_all(const RecordedChunks& records, std::uint64_t first,
                        std::span<const std::byte> bytes) {
   for (std::uint64_t at = 0, chunk = first; at < bytes.size(); ++chunk) {
-    const std::uint64_t size = tensor.chunk_bytes(chunk);
-    const std::uint64_t seed = tensor.chunk_seed(state_.seeds, chunk);
+    const RecordedChunk recorded = records[chunk];
+    const std::uint64_t size = recorded.size_bytes();
     ++state_.counters.verified;
-    const bool same = hash_bytes(bytes.subspan(at, size), seed) == records[chunk].checksum;
-    if (!same && !planted(Bug::resized_over_rot)) {
-      throw_damaged(tensor, records[chunk], chunk);
-    }
+    const bool same = recorded.matches(bytes.subspan(at, size), state_.seeds);
+    if (!same && !planted(Bug::resized_over_rot)) throw_damaged(recorded);
     at += size;
   }
 }

@@ -9,8 +9,6 @@
 
 namespace tensorshelf {
 
-using format::ChunkRecord;
-
 std::optional<DamagedChunk> find_damage(GuardedMedium& medium, const format::Seeds& seeds,
                                         const Version& version, const Progress& progress,
                                         const Version* over) {
@@ -21,25 +19,22 @@ std::optional<DamagedChunk> find_damage(GuardedMedium& medium, const format::See
     const bool shared =
         over != nullptr && before != over->names->end() && before->second.tensor == named.tensor;
     for (std::uint64_t chunk = 0; chunk < tensor.layout.chunk_count(); ++chunk) {
-      const ChunkRecord record = version.tree.record(tensor.cell(chunk));
-      if (shared && over->tree.record(tensor.cell(chunk)) == record) continue;
+      RecordedChunk recorded = recorded_in(version, tensor, chunk);
+      if (shared && over->tree.record(tensor.cell(chunk)) == recorded.record) continue;
       std::lock_guard lock(tensor.mutex);  // others may read it by now
       int os_error = 0;
-      const Holding* const lies =
-          planted(Bug::damage_looked_for_elsewhere) ? nullptr : named.holding.get();
-      const RecordedChunk recorded{tensor, record, chunk, lies};
+      if (!planted(Bug::damage_looked_for_elsewhere)) recorded.holding = named.holding.get();
       const bool intact = chunk_intact(medium, seeds, recorded, &os_error);
       const bool mirrored = !planted(Bug::damaged_though_mirrored) && !intact &&
                             read_mirror(medium, seeds, recorded, chunk_scratch());
       if (!intact && !mirrored) {
-        return DamagedChunk{
-            fmt::format("chunk {} of '{}' v{} slot {} {}", chunk, name,
-                        format::chunk_version(record), slot_name(format::chunk_slot(record)),
-                        os_error == 0 ? "fails its checksum" : "cannot be read"),
-            os_error};
+        return DamagedChunk{fmt::format("chunk {} of '{}' v{} slot {} {}", chunk, name,
+                                        recorded.version(), slot_name(recorded.slot()),
+                                        os_error == 0 ? "fails its checksum" : "cannot be read"),
+                            os_error};
       }
       if (intact && recorded.is_stored()) {
-        tensor.set_verified(format::chunk_slot(record), chunk);
+        tensor.set_verified(recorded.slot(), chunk);
       }
       done += tensor.chunk_bytes(chunk);
       if (progress) progress(done, version.tensor_bytes);

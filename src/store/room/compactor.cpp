@@ -18,8 +18,6 @@
 
 namespace tensorshelf {
 
-using format::ChunkKind;
-using format::ChunkRecord;
 using Clock = std::chrono::steady_clock;
 
 namespace {
@@ -159,17 +157,16 @@ bool is_sound(State& state, StoredTensor& tensor, std::uint64_t first, std::uint
     const Use use(state);
     const std::lock_guard lock(tensor.mutex);
     const auto holding = keep_places_of(state, tensor);
-    ChunkRecord record;
+    RecordedChunk recorded{tensor, chunk, {}};
     {
       const std::lock_guard structure(state.structure);
       const Version& newest = *state.retained.back();
       if (!has(newest, tensor)) return true;  // it is gone
-      record = newest.tree.record(tensor.cell(chunk));
+      recorded.record = newest.tree.record(tensor.cell(chunk));
     }
-    const unsigned slot = format::chunk_slot(record);
-    if (tensor.verified(slot, chunk)) continue;
-    if (!chunk_intact(*state.medium, state.seeds, {tensor, record, chunk})) return false;
-    if (format::chunk_kind(record) == ChunkKind::stored) tensor.set_verified(slot, chunk);
+    if (recorded.verified()) continue;
+    if (!chunk_intact(*state.medium, state.seeds, recorded)) return false;
+    if (recorded.is_stored()) tensor.set_verified(recorded.slot(), chunk);
   }
   return true;
 }
