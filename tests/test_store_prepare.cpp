@@ -1,6 +1,8 @@
 // Commits in two halves: prepared, then committed or abandoned by whoever asked for it.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cmath>
 #include <optional>
 #include <thread>
 
@@ -262,6 +264,20 @@ TEST_CASE("a transaction behind what is abandoned ends with it") {
   }
   begun.reopen();
   CHECK(shelf.verify().damage.empty());
+}
+
+TEST_CASE("a commit took what its times say") {
+  Begun begun(any_shape());
+  begun.w.write(pattern(kBegunBytes, 2));
+  Shelf& shelf = begun.shelf;
+  shelf.prepare(20, "late");
+  const double before = shelf.stats().commit_seconds;
+  const Commit commit = shelf.resolve(Decision::commit).commit.value();
+  CHECK(commit.times.sealing <= commit.times.flipped);
+  CHECK(commit.times.flipped <= commit.times.durable);
+  const std::chrono::duration<double> took = commit.times.durable - commit.times.sealing;
+  CHECK(commit.seconds == took.count());
+  CHECK(std::abs(shelf.stats().commit_seconds - before - took.count()) < 1e-9);
 }
 
 TEST_CASE("preparing waits for what is on its way, and others wait for it") {

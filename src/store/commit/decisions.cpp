@@ -127,12 +127,12 @@ Resolved Decisions::commit() {
   refuse_inside(state_, "resolve() was called");
   const QueueScope one(deciding_, *state_.room, state_.patience);
   Commit commit;
-  commit.times.sealing = std::chrono::steady_clock::now();
   Flight flight;
   {
     const ClosedGate closed(*state_.gate, state_.patience);  // the medium does not grow now
     check_prepared();
     if (state_.prepared->info.found) return commit_found();
+    commit.times.sealing = std::chrono::steady_clock::now();
     commit.metadata_bytes = state_.prepared->metadata_bytes;
     flight = decide_to_commit();
   }

@@ -62,7 +62,7 @@ void Sealer::flip_and_publish(Flight& flight, Commit& commit) {
 }
 
 void Sealer::account(Commit& commit) {
-  const auto elapsed = Clock::now() - commit.times.sealing;
+  const auto elapsed = commit.times.durable - commit.times.sealing;
   ++state_.counters.commits;
   state_.counters.metadata += commit.metadata_bytes;
   state_.counters.nanoseconds += static_cast<std::uint64_t>(
