@@ -30,6 +30,7 @@ TEST_CASE("what is prepared becomes a version when it is committed, and not befo
   CHECK(begun.w.info().pending == 2);
   CHECK(begun.w.info().version == 1);
   CHECK((value(begun.w, true) == pattern(kBegunBytes, 1)));
+  Shelf follows = begun.kept.open(Mode::read);
   {
     const Shelf reader = begun.kept.open(Mode::read);
     begun.check_first(reader);
@@ -49,6 +50,9 @@ TEST_CASE("what is prepared becomes a version when it is committed, and not befo
   CHECK(commit->data_bytes == 500 + 5000);
   CHECK(commit->metadata_bytes > 0);
   CHECK_FALSE(shelf.prepared());
+  CHECK(follows.prepared());
+  CHECK(follows.refresh());
+  CHECK_FALSE(follows.prepared());
   begun.check_second(shelf);
   CHECK(code_of([&] { shelf.resolve(Decision::commit); }) == Errc::bad_argument);
   CHECK(code_of([&] { shelf.resolve(Decision::abandon); }) == Errc::bad_argument);

@@ -172,7 +172,9 @@ class Shelf {
   //   throws Errc::unresolved until resolve().
   // Errc::bad_argument for a longer id; Errc::gone as persist().
   Prepared prepare(std::optional<std::uint64_t> step = {}, std::string_view id = {});
-  // The attempt that waits for a decision.
+  // The attempt that waits for a decision. Of a shelf that is open for reading, the one that opening
+  // found, until refresh() shows a version of its number. It hears of none that is abandoned, or
+  // prepared later.
   std::optional<Prepared> prepared() const;
   // The second half.
   // - Committed, it is the newest version when this returns. One that was found by opening the

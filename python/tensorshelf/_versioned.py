@@ -81,7 +81,10 @@ class Versioned(Roomy):
 
     @property
     def prepared(self) -> Prepared | None:
-        """What waits for ``resolve``; also where opening the shelf found it."""
+        """What waits for ``resolve``; also where opening the shelf found it. With mode "r" what
+        opening found, until a version of its number is shown: nobody tells a reader of an attempt
+        that is abandoned, or prepared later.
+        """
         return prepared_from(self._core.prepared())
 
     def resolve(self, decision: Literal["commit", "abandon"]) -> Commit | None:

@@ -80,7 +80,10 @@ Prepared Decisions::prepare_in_turn(std::optional<std::uint64_t> step, std::stri
 
 std::optional<Prepared> Decisions::prepared() const {
   const auto lock = state_.lock_usable();
-  if (!state_.writable) return state_.opened.report.prepared;
+  if (!state_.writable) {  // as opening found it, until a version of that number is shown
+    const auto& found = state_.opened.report.prepared;
+    return found && found->version > state_.version ? found : std::nullopt;
+  }
   if (!state_.prepared) return std::nullopt;
   return state_.prepared->info;
 }
