@@ -24,7 +24,7 @@
 namespace tensorshelf {
 namespace {
 
-struct Place {
+struct Site {
   bool dax_device = false;
   FileSystem system = {};  // of a regular file
 
@@ -33,10 +33,10 @@ struct Place {
 
 struct Kind {
   std::string_view name;  // by which it is asked for
-  bool (*takes)(const Place& place);
+  bool (*takes)(const Site& site);
   bool (*built)();
   // The note of what was chosen in its place; null where it is always there, or chosen by nobody.
-  std::string (*absent)(const Place& place) = nullptr;
+  std::string (*absent)(const Site& site) = nullptr;
   std::unique_ptr<Medium> (*make)(std::shared_ptr<ShelfFile> file, const OpenOptions& options,
                                   std::string note);
   // A file that is for it alone, by what it begins with, and what such a one is called.
@@ -45,25 +45,25 @@ struct Kind {
   bool (*describes)(const std::filesystem::path& path) = nullptr;  // a file that tells of its parts
 };
 
-std::string no_libpmem2(const Place& place) {
+std::string no_libpmem2(const Site& site) {
   return fmt::format(
       "the file could be mapped ({}{}), but this build has no libpmem2: install libpmem2-dev and "
       "build again",
-      place.system.name, place.system.dax ? ", DAX" : "");
+      site.system.name, site.system.dax ? ", DAX" : "");
 }
 
 constexpr std::array kKinds = {
     Kind{.name = "pmem",
-         .takes = [](const Place& place) { return place.mappable(); },
+         .takes = [](const Site& site) { return site.mappable(); },
          .built = pmem_supported,
          .absent = no_libpmem2,
          .make = make_pmem_medium},
     Kind{.name = "block",
-         .takes = [](const Place& place) { return !place.dax_device; },
+         .takes = [](const Site& site) { return !site.dax_device; },
          .built = [] { return true; },
          .make = make_block_medium},
     Kind{.name = "pool",
-         .takes = [](const Place&) { return false; },
+         .takes = [](const Site&) { return false; },
          .built = pool_supported,
          .make = make_pool_medium,
          .owns = is_pool,
@@ -78,21 +78,21 @@ struct Choice {
   std::string note;
 };
 
-Choice choose(const Place& place) {
+Choice choose(const Site& site) {
   const Kind* taken = nullptr;  // though not built: where nothing else is, making it says so
   for (const Kind& kind : kKinds) {
-    if (!kind.takes(place)) continue;
-    if (kind.built()) return {&kind, taken == nullptr ? "" : taken->absent(place)};
+    if (!kind.takes(site)) continue;
+    if (kind.built()) return {&kind, taken == nullptr ? "" : taken->absent(site)};
     if (taken == nullptr) taken = &kind;
   }
   TENSORSHELF_ASSERT(taken != nullptr);
   return {taken, {}};
 }
 
-Place place_of(const ShelfFile& file) {
-  Place place{.dax_device = file.kind() == FileKind::dax_device};
-  if (file.kind() == FileKind::regular) place.system = probe_file_system(file.fd());
-  return place;
+Site site_of(const ShelfFile& file) {
+  Site site{.dax_device = file.kind() == FileKind::dax_device};
+  if (file.kind() == FileKind::regular) site.system = probe_file_system(file.fd());
+  return site;
 }
 
 const Kind* owner_of(const ShelfFile& file) {
@@ -129,7 +129,7 @@ std::vector<std::string> tiers() {
 std::unique_ptr<Medium> make_medium(std::shared_ptr<ShelfFile> file, const OpenOptions& options) {
   const Kind* const owner = owner_of(*file);
   if (options.tier == kAutomatic) {
-    auto [kind, note] = owner == nullptr ? choose(place_of(*file)) : Choice{owner, {}};
+    auto [kind, note] = owner == nullptr ? choose(site_of(*file)) : Choice{owner, {}};
     return kind->make(std::move(file), options, std::move(note));
   }
   const Kind& kind = kind_named(options.tier);

@@ -130,7 +130,7 @@ void Store::close() {
     static_cast<void>(committer_.release());
     static_cast<void>(state_.gate.release());
     static_cast<void>(state_.published.release());
-    static_cast<void>(state_.room.release());
+    static_cast<void>(state_.waiters.release());
     state_.health.close();
     return;
   }

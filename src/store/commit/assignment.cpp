@@ -37,7 +37,7 @@ StoredAssignment::StoredAssignment(Stager& stager, const std::shared_ptr<StoredT
     : stager_(stager),
       state_(may_begin(stager.state())),
       tensor_(tensor),
-      alone_(tensor->assigning, *state_.room, state_.patience),
+      alone_(tensor->assigning, *state_.waiters, state_.patience),
       inside_(*state_.gate, state_.patience) {
   state_.check_writable();
   state_.check_not_abandoned();

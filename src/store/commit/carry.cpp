@@ -88,7 +88,7 @@ void let_lie(State& state, const std::shared_ptr<StoredTensor>& tensor) noexcept
 
 bool Stager::carry(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk,
                    const Goals& goals) {
-  const QueueScope alone(tensor->assigning, *state_.room, state_.patience);
+  const QueueScope alone(tensor->assigning, *state_.waiters, state_.patience);
   const WriterScope inside(*state_.gate, state_.patience);
   state_.check_writable();
   state_.check_not_abandoned();

@@ -128,7 +128,7 @@ void Decisions::check_found(const PreparedAttempt& found) const {
 Resolved Decisions::commit() {
   state_.check_may_write();  // in a child neither the lock nor the gate would ever open
   refuse_inside(state_, "resolve() was called");
-  const QueueScope one(deciding_, *state_.room, state_.patience);
+  const QueueScope one(deciding_, *state_.waiters, state_.patience);
   Commit commit;
   Flight flight;
   {
@@ -193,7 +193,7 @@ void Decisions::clear_labels_beyond(std::uint64_t version, const Names& names) n
 Resolved Decisions::abandon() {
   state_.check_may_write();  // in a child neither the lock nor the gate would ever open
   refuse_inside(state_, "resolve() was called");
-  const QueueScope one(deciding_, *state_.room, state_.patience);
+  const QueueScope one(deciding_, *state_.waiters, state_.patience);
   const ClosedGate closed(*state_.gate, state_.patience);  // assignments end first
   check_prepared();
   const bool found = state_.prepared->info.found;

@@ -38,8 +38,8 @@ Flight Freezer::freeze(std::optional<std::uint64_t> step) {
 ClosedGate Freezer::close_gate() {
   const auto full = [this] {
     const bool busy = state_.in_flight.size() >= state_.in_flight_limit;
-    const bool room = state_.has_room() || planted(Bug::held_version_not_counted);
-    return (busy || !room) && !state_.health.failed();
+    const bool allowed = state_.may_make_version() || planted(Bug::held_version_not_counted);
+    return (busy || !allowed) && !state_.health.failed();
   };
   for (;;) {
     {
@@ -96,7 +96,7 @@ Flight Freezer::launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt
   flight.last_ticket = state_.last_ticket;
   flight.version = std::move(version);
   std::lock_guard lock(state_.structure);
-  state_.in_flight.push_back(flight.version);  // it has room: of all slots, at most
+  state_.in_flight.push_back(flight.version);  // there is room for as many as there are slots
   state_.open.swap(next);
   state_.further->attached().revive(state_.open->tree);  // of a rollback
   state_.looked = false;
@@ -112,7 +112,7 @@ void Freezer::check_may_commit() {
 void Freezer::check_nothing_spoiled() const {
   if (state_.medium->failed() || planted(Bug::spoiled_committed)) return;
   each_dirty(*state_.open, [&](const StoredTensor& tensor) {
-    if (!tensor.erased) tensor.check_sound(state_.open->sequence);
+    if (!tensor.erased) tensor.check_not_spoiled(state_.open->sequence);
   });
 }
 

@@ -18,10 +18,10 @@ class Turn {
                   fmt::format("{} is in a transaction of this thread", state.path),
                   "Let it end: it commits, or discards, all that was changed within it.");
     }
-    state.turns.lock(*state.room, state.patience);
+    state.turns.lock(*state.waiters, state.patience);
   }
   ~Turn() {
-    if (state_ != nullptr) state_->turns.unlock(*state_->room);
+    if (state_ != nullptr) state_->turns.unlock(*state_->waiters);
   }
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
@@ -32,7 +32,7 @@ class Turn {
   static void give_back(State& state) {
     if (state.health.in_child()) return;  // where nobody waits
     state.transacting = std::thread::id();
-    state.turns.unlock(*state.room);
+    state.turns.unlock(*state.waiters);
   }
   class GiveBack {
    public:

@@ -36,7 +36,7 @@ void StoredTensor::check_there() const {
               "Look it up again by its name.");
 }
 
-void StoredTensor::check_sound(std::uint64_t of) const {
+void StoredTensor::check_not_spoiled(std::uint64_t of) const {
   if (spoiled != of) return;
   throw Error(Errc::spoiled,
               fmt::format("'{}' is spoiled: an assignment to it failed half-way, over one that was "

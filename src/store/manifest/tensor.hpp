@@ -69,7 +69,7 @@ struct StoredTensor {
   // Errc::layout, and Errc::unknown_name where it was erased or replaced.
   void check_range(std::uint64_t offset, std::uint64_t size) const;
   void check_there() const;
-  void check_sound(std::uint64_t of) const;  // Errc::spoiled
+  void check_not_spoiled(std::uint64_t of) const;  // Errc::spoiled
 
   // Chunks of each slot that were checked, or written, by us.
   bool verified(unsigned slot, std::uint64_t chunk) const {

@@ -73,7 +73,7 @@ std::string whose(const std::string& path, const format::MediumHeader& header) {
                      id_text(header.shelf_id));
 }
 
-std::uint32_t mark_of(const format::MediumHeader& header) {
+std::uint32_t name_tag_of(const format::MediumHeader& header) {
   return static_cast<std::uint32_t>(hash_bytes(std::as_bytes(std::span(header.medium_id)), 0));
 }
 
@@ -88,7 +88,7 @@ bool finish_replacing(const std::string& path, const OpenOptions& options, const
   const auto is_left = [&](const std::filesystem::path& left) {
     std::error_code ignored;
     if (std::filesystem::is_symlink(left, ignored)) return false;  // no maker leaves one
-    if (!stands_for(left, mark_of(replaced)) && !planted(Bug::any_left_taken)) return false;
+    if (!stands_for(left, name_tag_of(replaced)) && !planted(Bug::any_left_taken)) return false;
     try {
       const FoundMedium found = open_there(left.string(), options);  // locked: nobody makes it
       const auto header = read_medium_headers(*found.medium, 0).best();
@@ -146,7 +146,7 @@ void look_again(const std::string& path, OpenOptions options, const Target& targ
 OfferedMedium made(const std::string& path, const OpenOptions& options, const Target& target,
                    const std::optional<Before>& before) {
   std::optional<std::uint32_t> stands_for;
-  if (before && before->header) stands_for = mark_of(*before->header);
+  if (before && before->header) stands_for = name_tag_of(*before->header);
   auto file = std::make_shared<ShelfFile>(ShelfFile::create(path, stands_for));
   return {
       .path = path,

@@ -53,7 +53,7 @@ RecordedChunks Reader::records(StoredTensor& tensor, std::uint64_t offset, std::
                 "persist() first.");
   }
   const bool dirty = with_staged && state_.open && tensor.attempt == state_.open->sequence;
-  if (dirty) tensor.check_sound(state_.open->sequence);
+  if (dirty) tensor.check_not_spoiled(state_.open->sequence);
   RecordedChunks records(tensor, first, version.number());
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const bool staged = dirty && tensor.written.contains(chunk);

@@ -44,7 +44,8 @@ VerifyReport Reader::verify(const Progress& progress, const OnDamage& on_damage)
       if (chunks == 0) break;
       done += tensor.chunk_bytes(chunk);
       std::optional<QueueScope> held;
-      if (planted(Bug::callback_while_locked)) held.emplace(state_.turns, *state_.room, Patience());
+      if (planted(Bug::callback_while_locked))
+        held.emplace(state_.turns, *state_.waiters, Patience());
       if (progress) progress(done, total);
     }
   }

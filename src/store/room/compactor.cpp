@@ -72,7 +72,7 @@ CompactReport Compactor::run(std::chrono::duration<double> patience) {
   }
   state_.check_writable();
   refuse_inside(state_, "compact() was called");
-  const QueueScope one(one_, *state_.room, state_.patience);
+  const QueueScope one(one_, *state_.waiters, state_.patience);
   patience_ = patience;
   report_ = {};
   report_.bytes_before = room_of(state_);

@@ -79,7 +79,7 @@ struct State {
   }
   // Whether another version may be made: there can be as many at once as the shelf has slots. With
   // none in flight or kept, for which one could wait, there always can.
-  bool has_room() const {
+  bool may_make_version() const {
     if (in_flight.empty() && held.empty() && pinned == 0 && going == 0) return true;
     return retained.size() + going + in_flight.size() < opened.slot_count;
   }
@@ -121,7 +121,7 @@ struct State {
 
   // ---- who waits for whom
   const Patience patience;  // of all waits but those that must come to their end
-  std::unique_ptr<WaitQueue> room = std::make_unique<WaitQueue>();
+  std::unique_ptr<WaitQueue> waiters = std::make_unique<WaitQueue>();
   QueueLock turns;
   std::atomic<std::thread::id> transacting;  // the thread whose transaction has the turn
   bool saving = false;             // a pipeline's save is being staged; told behind the closed gate

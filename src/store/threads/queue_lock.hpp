@@ -1,5 +1,5 @@
 // A lock that is given in the order in which it was asked for, and whose wait can be given up: for
-// what is held long. One byte, for every tensor has one; those who wait do so in a room that many
+// what is held long. One byte, for every tensor has one; those who wait do so in a queue that many
 // locks share.
 #pragma once
 
@@ -30,58 +30,58 @@ class WaitQueue {
 class QueueLock {
  public:
   // Where it throws, which it does while it waits alone, nothing is held.
-  void lock(WaitQueue& room, const Patience& patience) {
+  void lock(WaitQueue& queue, const Patience& patience) {
     State free = State::free;
-    if (!state_.compare_exchange_strong(free, State::held)) wait(room, patience);
+    if (!state_.compare_exchange_strong(free, State::held)) wait(queue, patience);
   }
-  void unlock(WaitQueue& room) {
+  void unlock(WaitQueue& queue) {
     State held = State::held;
     if (state_.compare_exchange_strong(held, State::free)) return;
-    const std::lock_guard lock(room.mutex_);
-    hand_on(room);
+    const std::lock_guard lock(queue.mutex_);
+    hand_on(queue);
   }
 
  private:
-  // Awaited: held, and there are waiters. It becomes so, and ceases to be, with the room locked.
+  // Awaited: held, and there are waiters. It becomes so, and ceases to be, with the queue locked.
   enum class State : std::uint8_t { free, held, awaited };
 
-  void wait(WaitQueue& room, const Patience& patience) {
-    std::unique_lock lock(room.mutex_);
-    const auto me = room.waiters_.insert(room.waiters_.end(), {this});
+  void wait(WaitQueue& queue, const Patience& patience) {
+    std::unique_lock lock(queue.mutex_);
+    const auto me = queue.waiters_.insert(queue.waiters_.end(), {this});
     me->given = state_.exchange(State::awaited) == State::free;  // let go meanwhile
-    if (me->given) update(room);
+    if (me->given) update(queue);
     try {
-      patience.wait(room.changed_, lock, [&] { return me->given; });
+      patience.wait(queue.changed_, lock, [&] { return me->given; });
     } catch (...) {
       if (me->given) {
-        hand_on(room);
+        hand_on(queue);
       } else {
         me->given = true;  // waits no more
-        update(room);
+        update(queue);
       }
-      room.waiters_.erase(me);
+      queue.waiters_.erase(me);
       throw;
     }
-    room.waiters_.erase(me);
+    queue.waiters_.erase(me);
   }
 
-  auto next(WaitQueue& room) const {
-    return std::find_if(room.waiters_.begin(), room.waiters_.end(), [this](const auto& waiter) {
+  auto next(WaitQueue& queue) const {
+    return std::find_if(queue.waiters_.begin(), queue.waiters_.end(), [this](const auto& waiter) {
       return waiter.lock == this && !waiter.given;
     });
   }
-  void hand_on(WaitQueue& room) {
-    const auto to = next(room);
-    if (to == room.waiters_.end()) {
+  void hand_on(WaitQueue& queue) {
+    const auto to = next(queue);
+    if (to == queue.waiters_.end()) {
       state_ = State::free;
       return;
     }
     to->given = true;
-    update(room);
-    room.changed_.notify_all();
+    update(queue);
+    queue.changed_.notify_all();
   }
-  void update(WaitQueue& room) {  // while somebody holds it
-    state_ = next(room) == room.waiters_.end() ? State::held : State::awaited;
+  void update(WaitQueue& queue) {  // while somebody holds it
+    state_ = next(queue) == queue.waiters_.end() ? State::held : State::awaited;
   }
 
   std::atomic<State> state_ = State::free;
@@ -89,22 +89,22 @@ class QueueLock {
 
 class QueueScope {
  public:
-  QueueScope(QueueLock& lock, WaitQueue& room, const Patience& patience)
-      : lock_(&lock), room_(room) {
-    lock_->lock(room_, patience);
+  QueueScope(QueueLock& lock, WaitQueue& queue, const Patience& patience)
+      : lock_(&lock), queue_(queue) {
+    lock_->lock(queue_, patience);
   }
   ~QueueScope() {
-    if (lock_ != nullptr) lock_->unlock(room_);
+    if (lock_ != nullptr) lock_->unlock(queue_);
   }
   QueueScope(const QueueScope&) = delete;
   QueueScope& operator=(const QueueScope&) = delete;
 
-  // In a forked child, where the room may be locked for good.
+  // In a forked child, where the queue may be locked for good.
   void forsake() { lock_ = nullptr; }
 
  private:
   QueueLock* lock_;
-  WaitQueue& room_;
+  WaitQueue& queue_;
 };
 
 }  // namespace tensorshelf
