@@ -90,8 +90,8 @@ struct Manifest {
   }
   void describe() {
     heap->reserve_pages(format::kCopies * version.tree.page_count());
-    std::uint64_t bytes = 0;
-    tensorshelf::describe(version, {medium, seeds, heap, homes}, bytes);
+    const auto described = tensorshelf::describe(version, {medium, seeds, heap, homes});
+    CHECK(described.metadata_bytes % kPageBytes == 0);
   }
 };
 

@@ -53,7 +53,7 @@ void Sealer::flip_and_publish(Flight& flight, Commit& commit) {
   commit.step = format::stated_step(flight.version->root);
   or_fail(flight, [&] {
     check_no_rival(*state_.medium, state_.opened, state_.seeds);  // I10: and as late as can be
-    flip(*flight.version, {*state_.medium, state_.seeds, state_.heap, state_.homes});
+    flip(*flight.version, *state_.medium);
     commit.times.flipped = Clock::now();
     state_.medium->barrier();  // I2: acknowledged implies durable
     commit.times.durable = Clock::now();
@@ -84,9 +84,10 @@ void Sealer::await_turn(const Flight& flight) {
 }
 
 void Sealer::make_durable(const Flight& flight, Commit& commit) {
-  const Press press{*state_.medium, state_.seeds, state_.heap, state_.homes};
-  const std::uint64_t described = describe(*flight.version, press, commit.metadata_bytes);
-  state_.medium->wait({std::max(described, flight.last_ticket), 0});
+  const WriteTarget target{*state_.medium, state_.seeds, state_.heap, state_.homes};
+  const Described described = describe(*flight.version, target);
+  commit.metadata_bytes = described.metadata_bytes;
+  state_.medium->wait({std::max(described.last_ticket, flight.last_ticket), 0});
   state_.further->stamp(flight.media, flight.version->root);
   commit.times.written = Clock::now();
   state_.medium->barrier();  // I1: all that the root names is durable before any word names it

@@ -33,7 +33,7 @@ namespace {
 
 class Writer {
  public:
-  explicit Writer(const Press& press) : press_(press) {}
+  explicit Writer(const WriteTarget& target) : target_(target) {}
 
   // To fresh places: what other versions name stays as it is (I3). Each copy goes out in rising
   // order, so that a block medium joins them.
@@ -53,7 +53,7 @@ class Writer {
       for (const std::size_t i : order) {
         PageRef& ref = changed[i].node->ref;
         const auto& image = level > 0 ? directories[i] : changed[i].node->image;
-        ref.checksum = write(ref.at[copy], image, press_.seeds.page(ref.at[0]));
+        ref.checksum = write(ref.at[copy], image, target_.seeds.page(ref.at[0]));
       }
     }
   }
@@ -61,29 +61,28 @@ class Writer {
   void root_copies(Root root) {
     const unsigned home = format::home_of(root);
     for (unsigned copy = 0; copy < kCopies; ++copy) {
-      format::seal_root(root, press_.seeds, copy);
+      format::seal_root(root, target_.seeds, copy);
       format::Page page = format::as_page(root);
       if (!planted(Bug::word_with_body)) {
-        format::set_root_word(page, press_.homes.words[home][copy]);
+        format::set_root_word(page, target_.homes.words[home][copy]);
       }
       write(format::root_at(home, copy), page, 0);
     }
   }
 
-  std::uint64_t last_ticket() const { return last_ticket_; }
-  std::uint64_t bytes() const { return bytes_; }
+  const Described& described() const { return described_; }
 
  private:
   void place(PageNode& node) {
     if (is_placed_as_planted(node)) return;
-    node.heap = press_.heap;  // first: what is taken is given back, also where this throws
+    node.heap = target_.heap;  // first: what is taken is given back, also where this throws
     for (unsigned copy = 0; copy < kCopies; ++copy)
-      node.ref.at[copy] = press_.heap->take_page(copy);
+      node.ref.at[copy] = target_.heap->take_page(copy);
   }
 
   bool is_placed_as_planted(PageNode& node) {
     if (planted(Bug::page_reused_early) && node.over != nullptr && node.over->heap) {
-      for (const std::uint64_t at : node.over->ref.at) press_.heap->release_page(at);
+      for (const std::uint64_t at : node.over->ref.at) target_.heap->release_page(at);
       node.over->heap = nullptr;
     }
     if (!planted(Bug::page_in_place) || node.over == nullptr) return false;
@@ -93,34 +92,32 @@ class Writer {
   }
 
   std::uint64_t write(std::uint64_t at, const format::Page& page, std::uint64_t seed) {
-    const Ticket ticket = press_.medium.write(at, page.bytes(), seed);
-    last_ticket_ = std::max(last_ticket_, ticket.sequence);
-    bytes_ += kPageBytes;
+    const Ticket ticket = target_.medium.write(at, page.bytes(), seed);
+    described_.last_ticket = std::max(described_.last_ticket, ticket.sequence);
+    described_.metadata_bytes += kPageBytes;
     return ticket.checksum;
   }
 
-  const Press& press_;
-  std::uint64_t last_ticket_ = 0;
-  std::uint64_t bytes_ = 0;
+  const WriteTarget& target_;
+  Described described_;
 };
 
 }  // namespace
 
-std::uint64_t describe(Version& version, const Press& press, std::uint64_t& metadata_bytes) {
-  Writer writer(press);
+Described describe(Version& version, const WriteTarget& target) {
+  Writer writer(target);
   for (unsigned level = 0; level <= version.tree.levels(); ++level) {
     writer.pages(version.tree, level);
   }
   version.tree.fill_root(version.root);
   writer.root_copies(version.root);
-  metadata_bytes = writer.bytes();
-  return writer.last_ticket();
+  return writer.described();
 }
 
-void flip(const Version& version, const Press& press) {
+void flip(const Version& version, Medium& medium) {
   const unsigned home = format::home_of(version.root);
   for (unsigned copy = 0; copy < (planted(Bug::one_copy_flipped) ? 1 : kCopies); ++copy) {
-    press.medium.store_word(format::root_at(home, copy), version.root.word);  // COMMIT POINT
+    medium.store_word(format::root_at(home, copy), version.root.word);  // COMMIT POINT
   }
 }
 

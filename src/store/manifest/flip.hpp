@@ -28,18 +28,22 @@ struct Homes {
                               std::uint64_t after) const;
 };
 
-struct Press {  // what a version is written with
+struct WriteTarget {  // what a version is written with
   Medium& medium;
   const format::Seeds& seeds;
   std::shared_ptr<Heap> heap;
   Homes& homes;
 };
 
+struct Described {
+  std::uint64_t last_ticket = 0;  // of the medium's
+  std::uint64_t metadata_bytes = 0;
+};
 // Writes the changed pages of the manifest to fresh places, and both copies of the root under the
-// old word. Returns the last ticket; metadata_bytes receives what it wrote.
-std::uint64_t describe(Version& version, const Press& press, std::uint64_t& metadata_bytes);
+// old word.
+Described describe(Version& version, const WriteTarget& target);
 
-// Stores the word in both copies of the home: from here on the version is there.
-void flip(const Version& version, const Press& press);
+// Stores the word in both copies of the home. With the first that lands the version is there.
+void flip(const Version& version, Medium& medium);
 
 }  // namespace tensorshelf
