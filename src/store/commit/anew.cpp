@@ -14,7 +14,7 @@ using format::ChunkKind;
 // where a flush failed behind it (I1).
 void Stager::write_anew(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t chunk,
                         std::span<const std::byte> bytes, std::unique_lock<FairMutex>& lock) {
-  FoundSlot found = await_slots(*tensor, chunk * kChunkBytes, bytes.size(), lock);
+  FoundSlot found = free_.await(*tensor, chunk * kChunkBytes, bytes.size(), lock);
   if (planted(Bug::healed_in_place)) {
     found = {chunk, recorded_in(*state_.open->base, *tensor, chunk).slot()};
   }

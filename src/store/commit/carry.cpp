@@ -67,7 +67,7 @@ std::optional<unsigned> Stager::lower_slot(const StoredTensor& tensor, std::uint
     if (leased || !lacks(tensor, chunk)) return {};
     return tensor.working;
   }
-  const auto slot = free_slot(tensor, chunk);
+  const auto slot = free_.find(tensor, chunk);
   if (!slot || tensor.place_of(*slot, chunk) >= place) return {};
   return slot;
 }

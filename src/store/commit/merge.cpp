@@ -45,7 +45,7 @@ void Stager::merge_chunk(StoredTensor& tensor, MergedChunk& merged,
   if (now.is_stored() && !planted(Bug::merge_left_out)) {
     if (tensor.whole()) {
       const bool open = tensor.attempt == state_.open->sequence;
-      const auto slot = open ? tensor.working : free_slot(tensor, 0);
+      const auto slot = open ? tensor.working : free_.find(tensor, 0);
       if (slot && slot_has(tensor, *slot, merged, now.record)) {
         merged.in_slot = slot;
         ++state_.counters.verified;

@@ -1,10 +1,7 @@
 #include "store/commit/stager.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -36,16 +33,6 @@ void each_chunk(std::uint64_t offset, std::uint64_t size, Visit visit) {
   }
 }
 
-[[noreturn]] void throw_leased(const StoredTensor& tensor) {
-  int leases = 0;
-  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) leases += tensor.leases[slot].load();
-  throw Error(Errc::leased,
-              fmt::format("'{}' has {} live view{} of the slot that this write needs",
-                          tensor.name(), leases, leases == 1 ? "" : "s"),
-              "Delete what numpy(copy=False) or torch(copy=False) gave (in C++, the Lease); a "
-              "traceback, or _ at a prompt, may hold it. Or take a copy, with numpy().");
-}
-
 // As if the attempt had never written it: what it had there is gone, and is no version's (I3).
 void forget_written(StoredTensor& tensor, std::uint64_t chunk) {
   if (!tensor.written.contains(chunk)) return;
@@ -56,93 +43,6 @@ void forget_written(StoredTensor& tensor, std::uint64_t chunk) {
 }
 
 }  // namespace
-
-// Where the next value of the chunk may go: of the slots that are free the one that lies lowest, so
-// that what is assigned moves down by itself; nothing where every slot is named. The gate is open
-// around us or closed by us: what is in flight can only become less.
-std::optional<unsigned> Stager::free_slot(const StoredTensor& tensor, std::uint64_t chunk,
-                                          Naming naming) {
-  std::uint32_t named = 0;
-  const auto note = [&](const Version& version) {
-    const ChunkRecord record = version.tree.record(tensor.cell(chunk));
-    if (format::chunk_kind(record) == ChunkKind::stored) named |= 1U << format::chunk_slot(record);
-  };
-  {
-    std::lock_guard lock(state_.structure);
-    // What failed may be on the medium all the same, and is in no list any more (I3).
-    if (state_.health.failed() && !planted(Bug::failure_forgotten)) state_.throw_failed();
-    if (planted(Bug::committed_slot_written)) {
-      note(*state_.retained.back());
-      return named == 0 ? 0 : static_cast<unsigned>(std::countr_zero(named));
-    }
-    for (const auto& version : state_.retained) {
-      const bool beyond_keep = version->number() < state_.retained.back()->root.floor;
-      if (beyond_keep && naming == Naming::kept) continue;
-      const bool older = version != state_.retained.back();
-      if (!older || !planted(Bug::retained_slot_written)) note(*version);
-    }
-    for (const auto& version : state_.in_flight)
-      if (!planted(Bug::flight_slot_written)) note(*version);
-  }
-  std::optional<unsigned> lowest;
-  for (unsigned slot = 0; slot < tensor.slot_count(); ++slot) {
-    const bool leased = tensor.leases[slot].load() > 0 && !planted(Bug::leased_slot_written);
-    if ((named >> slot & 1) != 0 || leased) continue;
-    if (!lowest || tensor.chunk_at(slot, chunk) < tensor.chunk_at(*lowest, chunk)) lowest = slot;
-  }
-  return lowest;
-}
-
-// Whether every chunk of the range has a slot to go to, of which the last is `found`.
-bool Stager::has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
-                       FoundSlot& found, Naming naming) {
-  const bool open = tensor.attempt == state_.open->sequence;
-  if (tensor.layout.size_bytes == 0) return true;
-  if (tensor.whole()) return open || (found = {0, free_slot(tensor, 0, naming)}).slot.has_value();
-  bool all = true;
-  each_chunk(offset, size, [&](std::uint64_t chunk, std::uint64_t, std::uint64_t, std::uint64_t) {
-    if (!all || (open && tensor.written.contains(chunk))) return;
-    found = {chunk, free_slot(tensor, chunk, naming)};
-    all = found.slot.has_value();
-  });
-  return all;
-}
-
-// Where the range can be written. A slot comes free when more is given back than was seen: with a
-// version that is published, or held no longer. Lets go of the lock while it waits: others may read
-// meanwhile.
-FoundSlot Stager::await_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
-                              std::unique_lock<FairMutex>& lock) {
-  for (FoundSlot found;;) {
-    tensor.check_there();
-    if (tensor.attempt == state_.open->sequence && tensor.whole() &&
-        tensor.leases[tensor.working].load() > 0 && !planted(Bug::leased_stage_written)) {
-      throw_leased(tensor);
-    }
-    if (has_slots(tensor, offset, size, found)) return found;
-    bool quiet = false;  // before another look: what is published meanwhile gives back
-    bool undecided = false;
-    std::uint64_t given_back = 0;
-    {
-      std::lock_guard structure(state_.structure);
-      quiet = state_.in_flight.empty();
-      undecided = state_.undecided();
-      given_back = state_.given_back;
-    }
-    if (has_slots(tensor, offset, size, found)) return found;
-    if (undecided) {
-      state_.throw_unresolved(
-          fmt::format("'{}' has no slot left of its {} (a shelf with a larger in_flight "
-                      "has more)",
-                      tensor.name(), tensor.slot_count()));
-    }
-    if (quiet && !has_slots(tensor, offset, size, found, Naming::kept)) throw_leased(tensor);
-    lock.unlock();
-    state_.await_given_back(given_back);
-    state_.check_writable();
-    lock.lock();
-  }
-}
 
 bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor, const FoundSlot& found) {
   if (tensor->attempt == state_.open->sequence) {
@@ -164,20 +64,10 @@ bool Stager::begin_write(const std::shared_ptr<StoredTensor>& tensor, const Foun
   return true;
 }
 
-// Where the open attempt has the chunk, or is to have it.
-unsigned Stager::next_slot(const StoredTensor& tensor, std::uint64_t chunk,
-                           const FoundSlot& found) {
-  if (tensor.whole()) return tensor.working;
-  if (tensor.written.contains(chunk)) return format::chunk_slot(tensor.staged[chunk]);
-  const bool looked_at = found.chunk == chunk || planted(Bug::found_slot_misused);
-  if (found.slot && looked_at) return *found.slot;
-  return free_slot(tensor, chunk).value();
-}
-
 void Stager::write_chunk(StoredTensor& tensor, std::uint64_t chunk,
                          std::span<const std::byte> bytes, const FoundSlot& found,
                          Handing handing) {
-  const unsigned slot = next_slot(tensor, chunk, found);
+  const unsigned slot = free_.next(tensor, chunk, found);
   note_written(tensor, chunk, slot, put_chunk(state_, tensor, slot, chunk, bytes, handing));
 }
 
@@ -221,7 +111,7 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
                    UndoLog& log, Handing handing) {
   tensor.check_range(offset, bytes.size());
   std::unique_lock lock(tensor.mutex);
-  const FoundSlot found = await_slots(tensor, offset, bytes.size(), lock);
+  const FoundSlot found = free_.await(tensor, offset, bytes.size(), lock);
   const Edges edges = merge_edges(tensor, bytes, offset);
   const std::vector<char> unchanged = find_unchanged(tensor, bytes, offset);
   const unsigned threads = threads_for(state_, bytes.size());
@@ -241,7 +131,7 @@ void Stager::write(StoredTensor& tensor, std::span<const std::byte> bytes, std::
                } else if (size != tensor.chunk_bytes(chunk)) {
                  write_merged(tensor, *edge++, found);
                } else if (shared) {
-                 copies.emplace_back(tensor, next_slot(tensor, chunk, found), chunk, piece,
+                 copies.emplace_back(tensor, free_.next(tensor, chunk, found), chunk, piece,
                                      handing);
                } else {
                  write_chunk(tensor, chunk, piece, found, handing);

@@ -17,18 +17,12 @@
 #include <vector>
 
 #include "store/commit/chunk_copy.hpp"
+#include "store/commit/free_slots.hpp"
 #include "store/io/chunk_io.hpp"
 #include "store/reading/reader.hpp"
 #include "store/state/state.hpp"
 
 namespace tensorshelf {
-
-// The chunk that was looked at last, and where it may go. Valid while the tensor's mutex is held: a
-// lease, which could take the slot, needs it.
-struct FoundSlot {
-  std::uint64_t chunk = 0;
-  std::optional<unsigned> slot = {};
-};
 
 // A chunk that an assignment changes in part, with all of its bytes as they will be.
 struct MergedChunk {
@@ -91,19 +85,11 @@ class Stager {
 
  private:
   struct Edges;
-  enum class Naming { all, kept };  // kept: as if who holds versions beyond keep let them go
 
   // stager.cpp
   Edges merge_edges(StoredTensor& tensor, std::span<const std::byte> bytes, std::uint64_t offset);
-  FoundSlot await_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
-                        std::unique_lock<FairMutex>& lock);
-  bool has_slots(const StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
-                 FoundSlot& found, Naming naming = Naming::all);
-  std::optional<unsigned> free_slot(const StoredTensor& tensor, std::uint64_t chunk,
-                                    Naming naming = Naming::all);
   void write_chunk(StoredTensor& tensor, std::uint64_t chunk, std::span<const std::byte> bytes,
                    const FoundSlot& found, Handing handing = Handing::copy);
-  unsigned next_slot(const StoredTensor& tensor, std::uint64_t chunk, const FoundSlot& found);
   void note_written(StoredTensor& tensor, std::uint64_t chunk, unsigned slot,
                     std::uint64_t checksum);
   bool lacks(const StoredTensor& tensor, std::uint64_t chunk) const;
@@ -126,6 +112,7 @@ class Stager {
 
   State& state_;
   Reader& reader_;
+  FreeSlots free_{state_};
 };
 
 }  // namespace tensorshelf
