@@ -10,9 +10,9 @@ namespace py = pybind11;
 
 namespace tensorshelf::python {
 
-void Session::note(std::uint64_t tensor) {
+std::uint64_t Session::note(std::uint64_t tensor) {
   last_[tensor] = {assignments_ + 1, std::this_thread::get_id(), false};
-  ++assignments_;
+  return ++assignments_;
 }
 
 bool Session::assigned_since(std::uint64_t tensor, std::uint64_t number) const {
@@ -63,16 +63,16 @@ void Session::resolved(Decision decision, bool found) {
   if (!shown_already) rolled_back();
 }
 
-bool Session::assign_whole(TensorRef& tensor, std::span<const std::byte> bytes) {
+std::uint64_t Session::assign_whole(TensorRef& tensor, std::span<const std::byte> bytes) {
   std::optional<Unlocked> unlocked(std::in_place);
   Assignment assignment = tensor.assign();
   unlocked.reset();
-  if (!edits_.empty()) return false;
-  note(tensor.id());
+  if (!edits_.empty()) return 0;
+  const std::uint64_t number = note(tensor.id());
   unlocked.emplace();
   assignment.write(bytes, 0);
   assignment.done();
-  return true;
+  return number;
 }
 
 std::uint64_t Session::assign_array(TensorRef& tensor, py::handle array, std::string_view dtype) {
@@ -83,8 +83,7 @@ std::uint64_t Session::assign_array(TensorRef& tensor, py::handle array, std::st
     return 0;
   }
   const Buffer buffer(view);
-  const bool done = has_layout(view, tensor, dtype) && assign_whole(tensor, buffer.bytes());
-  return done ? assignments_ : 0;
+  return has_layout(view, tensor, dtype) ? assign_whole(tensor, buffer.bytes()) : 0;
 }
 
 void Session::replace(Shelf& shelf, const std::string& name, DType dtype,

@@ -31,7 +31,7 @@ class Session {
 
   // Assignments are numbered, in the order in which they are noted.
   // Tensors are told apart by their ids: a name may be another's by the time it is noted.
-  void note(std::uint64_t tensor);
+  std::uint64_t note(std::uint64_t tensor);  // its number
   std::uint64_t assignments() const { return assignments_; }
   // True when the last assignment to the tensor was made after that number, and by this thread:
   // what another thread does has no order with what this one looks up.
@@ -50,9 +50,9 @@ class Session {
   // By the ids of their tensors.
   pybind11::dict edits() const { return edits_; }
 
-  // Assigns all of the tensor and notes it. False where an edit() is under way, with nothing done;
-  // it is looked for within the assignment, for whose end one that begins waits.
-  bool assign_whole(TensorRef& tensor, std::span<const std::byte> bytes);
+  // Assigns all of the tensor and notes it. Gives its number, or 0 where an edit() is under way,
+  // with nothing done; it is looked for within the assignment, for whose end one that begins waits.
+  std::uint64_t assign_whole(TensorRef& tensor, std::span<const std::byte> bytes);
 
   // The short way of an assignment, for what training does most: a whole tensor from a contiguous
   // array of its own layout. Gives the number of the assignment, or 0 where it is something else,
