@@ -39,7 +39,8 @@ def test_no_test_sleeps_to_let_others_go_first() -> None:
     assert found == {name: [] for name in SLEEPS_IN_PYTHON}
 
 
-def test_every_planted_bug_is_caught_somewhere() -> None:
+def test_every_planted_bug_is_named_by_what_catches_it() -> None:
+    """That runs it: tensorshelf-crashtest-planted, and tests of media that are built with bugs."""
     listed = re.search(r"enum class Bug \{(.*?)\};", code(ROOT / "src/base/planted.hpp"), re.DOTALL)
     assert listed
     bugs = set(re.findall(r"\w+", listed[1])) - {"none"}
