@@ -183,15 +183,15 @@ class RetainedVersion {
 //   the slot itself, and keeps the version when the pin is gone. Beside a writer that outruns its
 //   readers both are as without a pin.
 // - The first pin waits for two milliseconds, for the writer to hear of it.
-// - On a medium of your own without Medium::pins(), and of a shelf that was salvaged, no writer
-//   hears of it: only what is in memory is kept, and reading may be Errc::stale.
+// - On a medium of your own, and of a shelf that was salvaged, no writer hears of it: only what is
+//   in memory is kept, and reading may be Errc::stale.
 class VersionPin {
  public:
   VersionPin(VersionPin&&) noexcept;
   VersionPin& operator=(VersionPin&&) = delete;
   ~VersionPin();
 
-  std::uint64_t version() const;
+  std::uint64_t version() const;  // not of one that was moved from
 
  private:
   friend class Shelf;

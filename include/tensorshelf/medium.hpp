@@ -40,7 +40,7 @@ struct Ticket {
   std::uint64_t checksum = 0;  // XXH3-64 of the bytes as they were copied, with the caller's seed
 };
 
-class PinTable;  // src/media/pins.hpp
+class PinTable;  // of the media that come with the library (src/media/pins.hpp)
 
 // Thread-safety: write, write_lent, wait, read, look and view may run in many threads at once, on
 // bytes that do not overlap. barrier and store_word belong to the one committing thread. size,
@@ -155,8 +155,8 @@ class Medium {
 
   virtual Promises promises() const = 0;
 
-  // Where readers tell which versions they hold, of this opening; null where they cannot. Lives as
-  // long as the medium.
+  // Where readers tell which versions they hold, of this opening; null where they cannot, as on a
+  // medium of your own. Lives as long as the medium.
   virtual PinTable* pins() { return nullptr; }
 };
 

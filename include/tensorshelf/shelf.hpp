@@ -133,8 +133,8 @@ class Shelf {
   //   only when the last version that has it is gone. What leases, pins and snapshots hold stays
   //   where it is.
   // Errc::bad_argument for a patience that is negative or no number; Errc::io where the system does
-  // not make a medium shorter, which goes on as it is; else errors as persist(). What was moved
-  // before an error stays moved.
+  // not make a medium shorter, which goes on as it is; else errors as persist(), of which
+  // Errc::gone as it begins alone. What was moved before an error stays moved.
   CompactReport compact(std::chrono::duration<double> patience = std::chrono::seconds(30));
 
   std::optional<TensorRef> find(std::string_view name) const;
@@ -172,9 +172,9 @@ class Shelf {
   //   throws Errc::unresolved until resolve().
   // Errc::bad_argument for a longer id; Errc::gone as persist().
   Prepared prepare(std::optional<std::uint64_t> step = {}, std::string_view id = {});
-  // The attempt that waits for a decision. Of a shelf that is open for reading, the one that opening
-  // found, until refresh() shows a version of its number. It hears of none that is abandoned, or
-  // prepared later.
+  // The attempt that waits for a decision. Of a shelf that is open for reading, the one that
+  // opening found, until refresh() shows a version of its number. It hears of none that is
+  // abandoned, or prepared later.
   std::optional<Prepared> prepared() const;
   // The second half.
   // - Committed, it is the newest version when this returns. One that was found by opening the
@@ -197,8 +197,9 @@ class Shelf {
   // All changes from here to commit(), of whatever thread, become one version, or none: a
   // Transaction that is destroyed before commit() discards them. Errc::uncommitted where something
   // was changed already.
-  // Within it this thread's persist(), prepare(), discard(), rollback() and transaction() are
-  // refused (Errc::transaction); those of others wait until it ends.
+  // Within it this thread's persist(), prepare(), discard(), rollback(), compact(), heal() and
+  // transaction(), and a pipeline's save(), are refused (Errc::transaction); those of others wait
+  // until it ends.
   [[nodiscard]] Transaction transaction();
 
   // ---- versions

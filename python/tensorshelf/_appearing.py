@@ -14,8 +14,9 @@ _REMEDY = "Give another path, or remove it."
 @contextlib.contextmanager
 def appearing(target: str | os.PathLike[str]) -> Iterator[str]:
     """A path in the same folder to make a file at, durable. It gets its name when that is closed,
-    in the place of nothing, or goes. Raises ShelfExists and OSError, and IoError where it has its
-    name, which may not outlive a power cut.
+    in the place of nothing, or goes. (Where the file system has no hard links, something that
+    appears under the name in the very moment is replaced.) Raises ShelfExists and OSError, and
+    IoError where it has its name, which may not outlive a power cut.
 
     A crash leaves it as ``.NAME.PID.*.tmp``; of a shelf with a name of up to 180 characters, the
     next one of that name removes that.

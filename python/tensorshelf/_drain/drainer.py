@@ -61,6 +61,8 @@ class Drainer:
         ``timeout``: it gives up where nothing moves for so many seconds, by default for those of
         ``Drain``. So a slow remote is waited for, and a stuck one is not.
 
+        In a forked child, which has no drain, False.
+
         Raises ClosedError where the drain is closed, and something is not there: it never comes.
         """
         patience = self._patience(timeout)

@@ -66,7 +66,7 @@ struct MirrorOfFirst {
 };
 
 // attached() and stamp() may be called by any thread; the rest is for who opens, or shows a reader
-// another version, one at a time.
+// another version, one at a time: of those mirror_of_first() by several threads at once, too.
 class FurtherMedia {
  public:
   // `path_hash`: of the shelf (MediaPage::path_hash). 0: it has none, or that is not known.

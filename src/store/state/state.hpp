@@ -113,7 +113,8 @@ struct State {
   Health health{path};
   const Asked asked;
   const Promises promises;
-  Recovered opened;  // its versions and homes have moved to the members below
+  // As opening found it: what there is since, versions and homes above all, lies below.
+  Recovered opened;
   const format::Seeds seeds;
   const bool writable;
   unsigned keep;  // both change with structure held, by the commit of what opening found
