@@ -171,6 +171,20 @@ Prepared prepared_info(const Root& root, const format::PreparedMark& mark) {
   return info;
 }
 
+// One beside the newest, with what it shares with those that are loaded. Errc::corrupt where it
+// cannot be.
+std::shared_ptr<Version> load_beside(Neighbours& neighbours, const Opening& opening,
+                                     const Root& root, Choice& choice) {
+  // None is cut off before no version that is retained reaches so far (cut.cpp).
+  if (root.capacity_bytes > opening.medium.size() && !planted(Bug::older_root_too_long)) {
+    throw Error(Errc::corrupt, "the medium is shorter than what it spans", "");
+  }
+  LoadedRoot loaded = neighbours.load(root);
+  choice.unread_pages.note(loaded.unread);
+  choice.repairs.insert(choice.repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
+  return loaded.version;
+}
+
 // The versions before the newest that are offered still: as far back as its floor, and as each can
 // be loaded.
 void load_retained(Neighbours& neighbours, const Opening& opening, const RootScan& scan,
@@ -183,15 +197,7 @@ void load_retained(Neighbours& neighbours, const Opening& opening, const RootSca
         return format::word_version(there.word) == number;
       });
       if (root == candidates.end()) throw Error(Errc::corrupt, "its root does not verify", "");
-      // None is cut off before no version that is retained reaches so far (cut.cpp).
-      if (root->capacity_bytes > opening.medium.size() && !planted(Bug::older_root_too_long)) {
-        throw Error(Errc::corrupt, "the medium is shorter than what it spans", "");
-      }
-      LoadedRoot loaded = neighbours.load(*root);
-      versions.insert(versions.begin(), loaded.version);
-      choice.unread_pages.note(loaded.unread);
-      auto& repairs = choice.repairs;
-      repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
+      versions.insert(versions.begin(), load_beside(neighbours, opening, *root, choice));
     } catch (const Error& error) {
       // A reader does without it. A writer would give it up for good, where only a path was
       // missing.
@@ -214,14 +220,7 @@ void load_prepared(Neighbours& neighbours, const Opening& opening, const RootSca
   FoundPrepared& found = *choice.prepared;
   const Root root = scan.prepared(choice.number()).value();
   try {
-    if (root.capacity_bytes > opening.medium.size()) {
-      throw Error(Errc::corrupt, "the medium is shorter than what it spans", "");
-    }
-    LoadedRoot loaded = neighbours.load(root);
-    found.version = loaded.version;
-    choice.unread_pages.note(loaded.unread);
-    auto& repairs = choice.repairs;
-    repairs.insert(repairs.end(), loaded.repairs.begin(), loaded.repairs.end());
+    found.version = load_beside(neighbours, opening, root, choice);
   } catch (const Error& error) {
     if (error.code() != Errc::corrupt) throw;
     found.damage = DamagedChunk{error.what(), error.os_error()};

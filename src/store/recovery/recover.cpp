@@ -170,6 +170,23 @@ Standing standing_of(const Accepted& found) {
           .prepared = choice.prepared.has_value()};
 }
 
+// What was found, as far as nothing is written for it.
+Recovered recovered_of(const Accepted& found, Purpose purpose) {
+  const auto& [head, choice, scan] = found;
+  Recovered recovered;
+  recovered.shelf_id = head.superblock.shelf_id;
+  recovered.slot_count = head.superblock.slot_count;
+  recovered.writes_allowed = head.writes_allowed;
+  recovered.version = choice.number();
+  recovered.homes.words = scan.words;
+  recovered.versions = choice.versions;
+  recovered.report = report_of(choice, scan, head, purpose);
+  recovered.report.dropped = choice.dropped;
+  recovered.report.notes.insert(recovered.report.notes.end(), choice.notes.begin(),
+                                choice.notes.end());
+  return recovered;
+}
+
 // What writes, in its order: a root that lies in one copy alone, what mirrors lack, and then all
 // that is damaged, was not accepted, or says who opened (repair.hpp). Returns what could not be
 // read.
@@ -207,7 +224,6 @@ Unread make_writable(const ShelfMedia& media, const format::Seeds& seeds, Purpos
 Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
                   const Progress& progress) {
   GuardedMedium& medium = *media.all;
-  Recovered recovered;
   const ShelfHead head = read_head(medium);
   const format::Seeds seeds(head.superblock.shelf_id);
   RootScan scan = scan_roots(medium, seeds, head.superblock.slot_count);
@@ -221,21 +237,12 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
     media.further->check_first(seeds, {choice.versions, scan, choice.number(), false, false});
   }
   drop_doubles(choice.repairs);
-  recovered.shelf_id = head.superblock.shelf_id;
-  recovered.slot_count = head.superblock.slot_count;
-  recovered.writes_allowed = head.writes_allowed;
-  recovered.version = choice.number();
-  recovered.homes.words = scan.words;
-  recovered.report = report_of(choice, scan, head, purpose);
-  recovered.versions = choice.versions;
-  recovered.report.dropped = choice.dropped;
-  auto& notes = recovered.report.notes;
-  notes.insert(notes.end(), choice.notes.begin(), choice.notes.end());
+  Recovered recovered = recovered_of({head, choice, scan}, purpose);
   Unread unread = head.unread;
   unread.note(scan.unread);
   unread.note(scan.marks.unread);
   unread.note(choice.unread_pages);
-  for (auto& note : media.further->take_notes()) notes.push_back(std::move(note));
+  for (auto& note : media.further->take_notes()) recovered.report.notes.push_back(std::move(note));
   if (purpose == Purpose::check && !planted(Bug::repair_looks_less)) {
     check_ready(medium, seeds, standing_of({head, choice, scan}), purpose);
   }
