@@ -55,7 +55,10 @@ BUGS = [
     Planted(
         "handed_over_twice",
         "_group/member.py",
-        "            if save.is_settled():  # it was submitted twice\n                continue\n",
+        "            if save.is_settled():  # it was submitted twice, perhaps as it settled\n"
+        "                if save in self._under_way:\n"
+        "                    self._under_way.remove(save)\n"
+        "                continue\n",
         "",
         "test_group_leaves.py handed_over",
     ),

@@ -1,4 +1,6 @@
-"""A start that came to nothing on some ranks, or on all; and the next one, which all call."""
+"""A start that came to nothing on some ranks, or on all, and the next one, which all call; and a
+save that is submitted twice.
+"""
 
 import pathlib
 import threading
@@ -11,7 +13,7 @@ torch = pytest.importorskip("torch")
 from group_ranks import Kept, Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import station, wire  # noqa: E402
+from tensorshelf._group import member, station, wire  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -177,3 +179,35 @@ def test_places_that_were_refused_are_asked_for_again(tmp_path: pathlib.Path) ->
             return rank.group.rank
 
     assert sorted(ranks.run(body)) == [0, 1]
+
+
+def test_a_save_submitted_again_as_it_settles_is_under_way_no_more(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal may end the first call, and the thread settle the save between two lines of the
+    second: it is listed anew then, and put behind what is settled.
+    """
+    submitted = []
+    submit = member.Member.submit
+
+    def noted(self: member.Member, save: member.GroupSave) -> None:
+        submit(self, save)
+        submitted.append((self, save))
+
+    monkeypatch.setattr(member.Member, "submit", noted)
+
+    def body(rank: Rank) -> bool:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            own = auto._commits._started.member
+            (settled,) = [save for of, save in submitted if of is own]
+            own._under_way.append(settled)
+            own._saves.put(settled)
+            rank.step(auto, 2)
+            auto.wait()
+            return settled in own._under_way  # the thread does one after the other
+
+    assert Ranks(tmp_path, 2).run(body) == [False, False]

@@ -159,7 +159,9 @@ class Member:
             if isinstance(save, Renewal):
                 self._or_lose(functools.partial(self._renew, save))
                 continue
-            if save.is_settled():  # it was submitted twice
+            if save.is_settled():  # it was submitted twice, perhaps as it settled
+                if save in self._under_way:
+                    self._under_way.remove(save)
                 continue
             self._or_lose(functools.partial(self._bring_to_its_end, save))
             if self._lost is not None:
