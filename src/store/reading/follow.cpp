@@ -96,7 +96,7 @@ void Follower::show(const Versions& found) {
   const auto lock = state_.lock_usable();
   std::copy_if(state_.retained.begin(), state_.retained.end(), std::back_inserter(held),
                [&](const auto& version) {
-                 return version->number() < oldest && state_.is_held(version->number());
+                 return version->number() < oldest && state_.holds.has(version->number());
                });
   held.insert(held.end(), found.begin(), found.end());
   take_names(*found.back());

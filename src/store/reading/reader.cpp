@@ -71,7 +71,7 @@ RecordedChunks Reader::records(StoredTensor& tensor, std::uint64_t offset, std::
 bool Reader::is_let_be(std::uint64_t version) const {
   {
     const std::lock_guard lock(state_.structure);
-    if (!state_.is_let_be(version)) return false;
+    if (!state_.holds.lets_be(version)) return false;
   }
   return !state_.medium->pins()->is_outrun();
 }

@@ -31,7 +31,7 @@ std::optional<std::uint64_t> first_pinned(const State& state) {
   const std::uint64_t floor = state.retained.back()->root.floor;
   for (const auto& version : state.retained) {
     const std::uint64_t number = version->number();
-    if (number < floor && !state.is_held(number) && is_pinned(state, number)) return number;
+    if (number < floor && !state.holds.has(number) && is_pinned(state, number)) return number;
   }
   return std::nullopt;
 }
@@ -41,11 +41,11 @@ void throw_if_pinned(const State& state) {
   if (const auto version = first_pinned(state)) {
     throw_pinned(state.path, *state.medium->pins(), *version, "its slot is needed");
   }
-  if (state.own_pins.empty()) return;
+  if (state.holds.own_pins.empty()) return;
   throw Error(Errc::pinned,
               fmt::format("version {} of {} is held by a pin() of this very thread, and its slot "
                           "is needed",
-                          *std::ranges::min_element(state.held), state.path),
+                          *std::ranges::min_element(state.holds.held), state.path),
               "End that pin first, or give a new shelf an in_flight= of one more for it.");
 }
 
@@ -54,15 +54,15 @@ void throw_if_pinned(const State& state) {
 std::size_t take_unkept(State& state, GoneVersions& gone) noexcept {
   auto& retained = state.retained;
   std::size_t count = 0;
-  state.pinned = 0;
+  state.holds.pinned = 0;
   if (retained.empty()) return count;  // it was closed, while somebody waited
   const std::uint64_t floor = retained.back()->root.floor;
   std::erase_if(retained, [&](std::shared_ptr<Version>& version) {
     const std::uint64_t number = version->number();
     if (number >= floor) return false;
-    if (state.is_held(number) && !planted(Bug::held_version_dropped)) return false;
+    if (state.holds.has(number) && !planted(Bug::held_version_dropped)) return false;
     if (is_pinned(state, number)) {
-      ++state.pinned;
+      ++state.holds.pinned;
       return false;
     }
     gone[count++] = std::move(version);
@@ -79,12 +79,12 @@ bool drop_unkept(State& state) noexcept {
   {
     const std::lock_guard lock(state.structure);
     count = take_unkept(state, gone);
-    state.going += count;
+    state.holds.going += count;
   }
   if (count == 0) return false;
   gone.fill(nullptr);
   const std::lock_guard lock(state.structure);
-  state.going -= count;
+  state.holds.going -= count;
   state.note_given_back();
   return true;
 }
@@ -94,15 +94,17 @@ void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
   std::optional<Clock::time_point> since;  // readers alone are waited for
   // Those of other threads end as a snapshot does: so long they are waited for.
   const auto mine = [&] {
-    return static_cast<std::size_t>(std::ranges::count(state.own_pins, std::this_thread::get_id()));
+    return static_cast<std::size_t>(
+        std::ranges::count(state.holds.own_pins, std::this_thread::get_id()));
   };
-  const auto any_pins = [&] { return state.pinned != 0 || mine() != 0; };
+  const auto any_pins = [&] { return state.holds.pinned != 0 || mine() != 0; };
   while (!done()) {
     if (!any_pins()) {
       state.patience.wait(*state.published, lock, [&] { return done() || any_pins(); });
       continue;
     }
-    const bool by_pins = state.in_flight.empty() && state.going == 0 && state.held.size() == mine();
+    const bool by_pins =
+        state.in_flight.empty() && state.holds.going == 0 && state.holds.held.size() == mine();
     if (!by_pins) {
       since.reset();
     } else if (!since) {

@@ -217,14 +217,6 @@ std::shared_ptr<Attempt> State::attempt_over(std::shared_ptr<const Version> over
   return std::make_shared<Attempt>(std::move(over), sequence);
 }
 
-bool State::is_held(std::uint64_t number) const {
-  return std::find(held.begin(), held.end(), number) != held.end();
-}
-
-bool State::is_let_be(std::uint64_t number) const {
-  return std::find(let_be.begin(), let_be.end(), number) != let_be.end();
-}
-
 void State::wait_until_quiet(const Patience& with) {
   std::unique_lock lock(structure);
   with.wait(*published, lock, [this] { return in_flight.empty() || undecided(); });

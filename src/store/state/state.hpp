@@ -41,6 +41,7 @@
 #include "store/manifest/records.hpp"
 #include "store/recovery/recover.hpp"
 #include "store/state/asked.hpp"
+#include "store/state/holds.hpp"
 #include "store/threads/fair_mutex.hpp"
 #include "store/threads/gate.hpp"
 #include "store/threads/health.hpp"
@@ -71,17 +72,15 @@ struct State {
   // For who has the gate closed, and structure not: a pin that ends takes older ones away.
   std::shared_ptr<Version> newest() const;
   bool undecided() const { return prepared && !prepared->decided; }
-  bool is_held(std::uint64_t number) const;  // version_hold.hpp
-  bool is_let_be(std::uint64_t number) const;
   // Whether it is one of those to be read: what stays for readers elsewhere alone is theirs.
   bool is_offered(const Version& one) const {
-    return one.number() >= retained.back()->root.floor || is_held(one.number());
+    return one.number() >= retained.back()->root.floor || holds.has(one.number());
   }
   // Whether another version may be made: there can be as many at once as the shelf has slots. With
   // none in flight or kept, for which one could wait, there always can.
   bool may_make_version() const {
-    if (in_flight.empty() && held.empty() && pinned == 0 && going == 0) return true;
-    return retained.size() + going + in_flight.size() < opened.slot_count;
+    if (in_flight.empty() && holds.none()) return true;
+    return retained.size() + holds.going + in_flight.size() < opened.slot_count;
   }
 
   Placement placement_on(std::uint64_t at) const;  // of a tensor that lies there
@@ -144,15 +143,9 @@ struct State {
   // needed, when it is dropped.
   std::vector<std::shared_ptr<Version>> in_flight;  // frozen, in order
   std::vector<std::shared_ptr<Version>> retained;   // published, the newest last
-  std::vector<std::uint64_t> held;                  // of those published: see version_hold.hpp
-  std::vector<std::thread::id> own_pins;  // by whom some of those are, for as long as a user wants
-  std::vector<std::uint64_t> let_be;  // of those held by a reader: its writer surely lets them be
-  // How many of those that are published are below the floor, and kept for readers elsewhere alone
-  // (pinned.hpp).
-  std::size_t pinned = 0;
-  std::uint64_t given_back = 0;             // how often something was, or came to nothing
-  std::size_t going = 0;                    // retained no more, and their places not yet given back
-  std::optional<PreparedAttempt> prepared;  // the first in flight, where it can be loaded
+  Holds holds;                                      // of those published: version_hold.hpp
+  std::uint64_t given_back = 0;                     // how often something was, or came to nothing
+  std::optional<PreparedAttempt> prepared;          // the first in flight, where it can be loaded
 
   // ---- any thread's
   std::atomic<bool> found_prepared = false;
