@@ -29,8 +29,8 @@ std::vector<Found> by_tensor(std::vector<Damage>& damage) {
 // Restores chunks of one tensor in the open attempt, behind the closed gate.
 class Healer {
  public:
-  Healer(State& state, Stager& stager, Reader& reader, const std::shared_ptr<StoredTensor>& tensor)
-      : state_(state), stager_(stager), reader_(reader), tensor_(tensor), lock_(tensor->mutex) {}
+  Healer(State& state, Stager& stager, const std::shared_ptr<StoredTensor>& tensor)
+      : state_(state), stager_(stager), tensor_(tensor), lock_(tensor->mutex) {}
 
   void heal(Found found) {
     if (!find_sources(found)) return;
@@ -54,7 +54,6 @@ class Healer {
 
   State& state_;
   Stager& stager_;
-  Reader& reader_;
   const std::shared_ptr<StoredTensor>& tensor_;
   std::unique_lock<FairMutex> lock_;
   // Its own: who waits for a slot may call what reads, and uses this thread's scratch.
@@ -92,7 +91,7 @@ bool Healer::find_sources(Found found) const {
 
 // From the very copy that was compared, for what lies in the other slot may change meanwhile.
 void Healer::restore(Damage& damage) {
-  if (!read_source(damage)) reader_.throw_damaged(recorded(damage));
+  if (!read_source(damage)) ChunkReader(state_).throw_damaged(recorded(damage));
   const std::span<const std::byte> bytes(room_.get(), tensor_->chunk_bytes(damage.chunk));
   stager_.write_anew(tensor_, damage.chunk, bytes, lock_);
   damage.healed = true;
@@ -152,7 +151,7 @@ std::optional<Flight> Store::freeze_healed(VerifyReport& report) {
       const auto there = state_.open->names->find(found.front().tensor);
       if (there == state_.open->names->end()) continue;
       const std::shared_ptr<StoredTensor> tensor = there->second.tensor;
-      Healer(state_, stager_, reader_, tensor).heal(found);
+      Healer(state_, stager_, tensor).heal(found);
     }
     if (!state_.open->changed()) return std::nullopt;
     return freezer_.freeze_behind_gate({});

@@ -24,19 +24,19 @@ using format::ChunkRecord;
 void Stager::copy_forward(StoredTensor& tensor, unsigned slot, std::uint64_t chunk) {
   const RecordedChunk now = recorded_in(*state_.open->base, tensor, chunk);
   const auto copy_own = [&] {
-    const auto bytes = reader_.fetch(now, chunk_scratch());
-    reader_.check_unread(now, bytes);
+    const auto bytes = chunks_.fetch(now, chunk_scratch());
+    chunks_.check_unread(now, bytes);
     std::uint64_t checksum = 0;
     try {
       checksum = put_chunk(state_, tensor, slot, chunk, bytes.for_write());
     } catch (const Error& error) {
       if (error.code() != Errc::corrupt) throw;
-      reader_.throw_damaged(now, fmt::format("cannot be read ({})", error.what()),
+      chunks_.throw_damaged(now, fmt::format("cannot be read ({})", error.what()),
                             error.os_error());
     }
     if (checksum == now.record.checksum) return;
     tensor.clear_verified(slot, chunk);
-    reader_.throw_damaged(now);
+    chunks_.throw_damaged(now);
   };
   try {
     copy_own();

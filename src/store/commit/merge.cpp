@@ -53,9 +53,9 @@ void Stager::merge_chunk(StoredTensor& tensor, MergedChunk& merged,
     }
     if (!merged.in_slot) {
       if (planted(Bug::merge_not_verified)) {
-        reader_.copy_out(now, whole, 0);
+        chunks_.copy_out(now, whole, 0);
       } else {
-        reader_.read_sound(now, whole);
+        chunks_.read_sound(now, whole);
       }
     }
   } else {

@@ -112,6 +112,7 @@ class Stager {
 
   State& state_;
   Reader& reader_;
+  ChunkReader chunks_{state_};
   FreeSlots free_{state_};
 };
 

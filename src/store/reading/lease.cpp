@@ -75,7 +75,7 @@ Lease Reader::lease(const std::shared_ptr<StoredTensor>& tensor, Of which) {
   if (in_place && !state_.writable) in_place = (pin = pin_in_place(which)) != nullptr;
   if (in_place) {
     for (std::uint64_t chunk = 0; chunk < tensor->layout.chunk_count(); ++chunk) {
-      compared(now[chunk], chunk_scratch());
+      chunks_.compared(now[chunk], chunk_scratch());
     }
     if (!pin) pin = std::make_shared<LeasedSlot>(state_.medium, tensor, holding, slot);
     return Lease(state_.medium->view(tensor->layout.slot(slot)), true, std::move(pin));

@@ -9,7 +9,6 @@
 
 #include "base/copy_hash.hpp"
 #include "base/planted.hpp"
-#include "media/pins.hpp"
 #include "store/io/chunk_io.hpp"
 #include "store/io/unreadable.hpp"
 #include "store/reading/elsewhere.hpp"
@@ -27,11 +26,6 @@ constexpr std::uint64_t kRunChunks = 16;  // read at once, at most
 [[noreturn]] void throw_not_there(const StoredTensor& tensor) {
   throw Error(Errc::unknown_name, fmt::format("'{}' is not there any more", tensor.name()),
               "Look it up again by its name.");
-}
-
-bool checks_nothing(const State& state) {
-  if (planted(Bug::chunk_checksum_ignored)) return true;
-  return state.asked.verify == Verify::never && state.writable;
 }
 
 }  // namespace
@@ -66,124 +60,6 @@ RecordedChunks Reader::records(StoredTensor& tensor, std::uint64_t offset, std::
   return records;
 }
 
-// A writer that outruns is known while it is there: what it wrote over, and has closed since,
-// passes for damage.
-bool Reader::is_let_be(std::uint64_t version) const {
-  {
-    const std::lock_guard lock(state_.structure);
-    if (!state_.holds.lets_be(version)) return false;
-  }
-  return !state_.medium->pins()->is_outrun();
-}
-
-void Reader::throw_if_overtaken(std::uint64_t version) {
-  if (planted(Bug::older_judged_by_newest)) version = state_.version;
-  if (state_.writable || planted(Bug::overtaken_not_noticed) || is_let_be(version)) return;
-  throw_if_given_up(version);
-}
-
-void Reader::throw_if_given_up(std::uint64_t version) {
-  const bool overtaken = state_.in_doubt
-                             ? is_overtaken_in_doubt(*state_.medium, state_.opened)
-                             : is_overtaken(*state_.medium, state_.opened, state_.seeds, version);
-  if (!overtaken && !planted(Bug::reader_always_stale)) return;
-  throw Error(
-      Errc::stale,
-      fmt::format("version {} of {} was overwritten by its writer meanwhile", version, state_.path),
-      "refresh() goes on to the newest version; where its writer is fast, pin() keeps a version as "
-      "it is, and keep= there leaves each readable for longer.");
-}
-
-std::string Reader::called(const StoredTensor& tensor, std::uint64_t version) const {
-  const std::lock_guard lock(state_.structure);
-  for (const auto& one : state_.retained) {
-    const auto* const name = one->number() == version ? name_in(*one->names, tensor) : nullptr;
-    if (name != nullptr) return *name;
-  }
-  return tensor.name();
-}
-
-void Reader::throw_damaged(const RecordedChunk& recorded, const std::string& how, int os_error) {
-  throw_if_overtaken(recorded.seen_in);
-  // No damage: what is not committed is unsure where the medium has failed, which then says so.
-  const std::uint64_t of = std::max(recorded.seen_in, recorded.version());
-  if (of > state_.version && !planted(Bug::lost_stage_is_damage)) state_.medium->refuse_if_failed();
-  throw Error(
-      Errc::corrupt,
-      fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
-                  called(recorded.tensor, recorded.seen_in), recorded.version(),
-                  slot_name(recorded.slot()), recorded.chunk, how, recorded.seen_in),
-      how_to_heal(state_, recorded), os_error);
-}
-
-// Else what was checked must be what is returned: a writer elsewhere may reuse the slot.
-bool Reader::no_one_else_writes() const {
-  return state_.writable || planted(Bug::reader_trusts_slot);
-}
-
-// Out of the medium, into `target`, of the size of the chunk.
-void Reader::read_out(const RecordedChunk& recorded, std::span<std::byte> target) {
-  try {
-    state_.medium->read(recorded.at(), target);
-  } catch (const Error& error) {
-    if (is_cut_off(error)) throw_if_overtaken(recorded.seen_in);
-    if (!is_unreadable(error)) throw;
-    throw_damaged(recorded, fmt::format("cannot be read ({})", error.what()), error.os_error());
-  }
-}
-
-UntrustedBytes Reader::fetch(const RecordedChunk& recorded, std::span<std::byte> scratch) {
-  if (no_one_else_writes()) {
-    const auto bytes = state_.medium->view(recorded.extent());
-    if (!bytes.empty()) return UntrustedBytes(bytes);
-  }
-  const auto copy = scratch.first(recorded.size_bytes());
-  read_out(recorded, copy);
-  return UntrustedBytes(copy);
-}
-
-// Mapped bytes that are gone are asked of the medium, which knows why.
-void Reader::copy_out(const RecordedChunk& recorded, std::span<std::byte> target,
-                      std::uint64_t within) {
-  const auto whole = target.size() == recorded.size_bytes() ? target : chunk_scratch();
-  const auto bytes = fetch(recorded, whole);
-  if (bytes.lie_in(target) || bytes.part(within, target.size()).copy_into(target)) return;
-  const auto room = planted(Bug::reread_over_another) ? chunk_scratch() : whole;
-  const auto copy = room.first(bytes.size());
-  read_out(recorded, copy);
-  const bool apart = copy.data() != target.data();
-  if (apart) std::memcpy(target.data(), copy.data() + within, target.size());
-}
-
-// In the slot it says, compared with the checksum in the record where that is asked for.
-UntrustedBytes Reader::compared(const RecordedChunk& recorded, std::span<std::byte> scratch) {
-  auto bytes = fetch(recorded, scratch);
-  const bool mapped = state_.medium->is_mapped(recorded.at());
-  if (no_one_else_writes() && mapped && recorded.verified()) return bytes;
-  if (checks_nothing(state_)) return bytes;
-  const std::uint64_t seed = recorded.seed(state_.seeds);
-  auto hash = bytes.hash(seed);
-  if (!hash) {
-    const auto copy = scratch.first(bytes.size());
-    read_out(recorded, copy);
-    hash = hash_bytes(copy, seed);
-    bytes = UntrustedBytes(copy);
-  }
-  check_sum(recorded, *hash);
-  return bytes;
-}
-
-void Reader::check_sum(const RecordedChunk& recorded, std::uint64_t checksum) {
-  ++state_.counters.verified;
-  if (checksum == recorded.record.checksum) {
-    recorded.tensor.set_verified(recorded.slot(), recorded.chunk);
-  } else if (state_.asked.verify != Verify::never) {
-    throw_damaged(recorded);
-  } else {
-    throw_if_overtaken(recorded.seen_in);  // else damaged, and asked for all the same
-  }
-}
-
 // How many whole chunks from `first` on lie side by side in one slot, of `size` bytes asked for.
 std::uint64_t Reader::run_length(const RecordedChunks& records, std::uint64_t first,
                                  std::uint64_t size) const {
@@ -212,13 +88,13 @@ bool Reader::read_run(const RecordedChunks& records, std::uint64_t first,
     if (!is_unreadable(error) && !is_cut_off(error)) throw;
     return false;
   }
-  if (checks_nothing(state_)) return true;
+  if (!chunks_.checks()) return true;
   std::uint64_t chunk = first;
   for (std::uint64_t at = 0; at < target.size(); ++chunk) {
     const RecordedChunk recorded = records[chunk];
     const auto bytes = target.subspan(at, recorded.size_bytes());
     try {
-      check_sum(recorded, hash_bytes(bytes, recorded.seed(state_.seeds)));
+      chunks_.check_sum(recorded, hash_bytes(bytes, recorded.seed(state_.seeds)));
     } catch (const Error& error) {
       if (!read_healed(state_, error, recorded, bytes)) throw;
     }
@@ -248,9 +124,9 @@ std::uint64_t Reader::read_next(const RecordedChunks& records, std::uint64_t off
   const bool whole = target.size() == now.size_bytes();
   const auto room = whole ? target : chunk_scratch();
   try {
-    const auto source = compared(now, room);
+    const auto source = chunks_.compared(now, room);
     if (!source.lie_in(target) && !source.part(within, target.size()).copy_into(target)) {
-      copy_out(now, target, within);  // says why
+      chunks_.copy_out(now, target, within);  // says why
     }
   } catch (const Error& error) {
     if (!read_healed(state_, error, now, room)) throw;

@@ -13,7 +13,7 @@
 #include <tensorshelf/report.hpp>
 
 #include "base/huge_pages.hpp"
-#include "store/io/untrusted.hpp"
+#include "store/reading/chunk_reader.hpp"
 #include "store/state/state.hpp"
 
 namespace tensorshelf {
@@ -48,39 +48,15 @@ class Reader {
   // into it.
   using PieceRoom = HugeRoom<16 * kChunkBytes>;
 
-  // The next four are for who holds the tensor's mutex. A chunk as its record says that it lies,
-  // unchecked: in place where it may be, else in `scratch`.
-  UntrustedBytes fetch(const RecordedChunk& recorded, std::span<std::byte> scratch);
-  // The same of a part of it, from byte `within` on, copied.
-  void copy_out(const RecordedChunk& recorded, std::span<std::byte> target, std::uint64_t within);
-  // A whole chunk, copied and compared with its checksum; from the mirror where that alone has it.
-  void read_sound(const RecordedChunk& recorded, std::span<std::byte> target);
-  // Throws where the bytes of a chunk that was not looked at since the shelf was opened are
-  // damaged.
-  void check_unread(const RecordedChunk& recorded, const UntrustedBytes& bytes);  // verify.cpp
-
-  void throw_if_given_up(std::uint64_t version);  // by the writer of a reader: Errc::stale
-  [[noreturn]] void throw_damaged(const RecordedChunk& recorded,
-                                  const std::string& how = "fails its XXH3 checksum",
-                                  int os_error = 0);
-
  private:
   struct LeasedSlot;
   struct FirmPin;
-
-  std::string called(const StoredTensor& tensor, std::uint64_t version) const;  // or now
-  void throw_if_overtaken(std::uint64_t version);  // the same, unless the writer lets it be
-  bool is_let_be(std::uint64_t version) const;
-  bool no_one_else_writes() const;
 
   std::shared_ptr<const void> pin_in_place(Of which);
 
   // The tensor's mutex is held.
   RecordedChunks records(StoredTensor& tensor, std::uint64_t offset, std::uint64_t size,
                          Of which) const;
-  void read_out(const RecordedChunk& recorded, std::span<std::byte> target);
-  UntrustedBytes compared(const RecordedChunk& recorded, std::span<std::byte> scratch);
-  void check_sum(const RecordedChunk& recorded, std::uint64_t checksum);
   std::uint64_t run_length(const RecordedChunks& records, std::uint64_t first,
                            std::uint64_t size) const;
   bool read_run(const RecordedChunks& records, std::uint64_t first, std::span<std::byte> target);
@@ -94,6 +70,7 @@ class Reader {
                                             VerifyReport& report);  // takes it
 
   State& state_;
+  ChunkReader chunks_{state_};
 };
 
 }  // namespace tensorshelf

@@ -7,6 +7,7 @@
 #include "store/io/chunk_io.hpp"
 #include "store/io/unreadable.hpp"
 #include "store/reading/elsewhere.hpp"
+#include "store/reading/overtaken.hpp"
 #include "store/reading/reader.hpp"
 #include "store/state/kept_places.hpp"
 
@@ -37,7 +38,7 @@ VerifyReport Reader::verify(const Progress& progress, const OnDamage& on_damage)
       if (report.damage.size() > known) {
         {
           const Use use(state_);
-          throw_if_overtaken(planted(Bug::damage_doubted_at_its_begin) ? begun : *seen_in);
+          throw_if_overtaken(state_, planted(Bug::damage_doubted_at_its_begin) ? begun : *seen_in);
         }
         if (on_damage) on_damage(report.damage.back());
       }
@@ -51,7 +52,7 @@ VerifyReport Reader::verify(const Progress& progress, const OnDamage& on_damage)
   }
   if (!report.damage.empty()) {
     const Use use(state_);
-    throw_if_overtaken(report.version);
+    throw_if_overtaken(state_, report.version);
   }
   return report;
 }
@@ -95,19 +96,9 @@ std::optional<std::uint64_t> Reader::verify_chunk(StoredTensor& tensor, std::uin
     report.damage.back().intact_in = intact_in(state_, tensor, chunk);
     return recorded.seen_in;
   } catch (const Error& error) {
-    if (is_cut_off(error)) throw_if_overtaken(recorded.seen_in);
+    if (is_cut_off(error)) throw_if_overtaken(state_, recorded.seen_in);
     throw;
   }
-}
-
-// Before they are copied over what another slot has, which may be the chunk's last sound copy: also
-// behind a first look, where that copy is to be had. (Where they are gone, writing them says why.)
-void Reader::check_unread(const RecordedChunk& recorded, const UntrustedBytes& bytes) {
-  const bool trusted = recorded.verified() && !state_.asked.heal;
-  if (trusted || planted(Bug::rot_copied_over)) return;
-  ++state_.counters.verified;
-  const auto hash = bytes.hash(recorded.seed(state_.seeds));
-  if (hash && *hash != recorded.record.checksum) throw_damaged(recorded);
 }
 
 // Neighbours in a slot are read at once, where the medium is not mapped. What is looked at is the
@@ -135,22 +126,11 @@ Reader::Piece Reader::piece(StoredTensor& tensor, Of which, std::uint64_t offset
   }
   const auto bytes = room.first(recorded.size_bytes());
   if (planted(Bug::resized_over_rot)) {
-    copy_out(recorded, bytes, 0);
+    chunks_.copy_out(recorded, bytes, 0);
   } else {
-    read_sound(recorded, bytes);
+    chunks_.read_sound(recorded, bytes);
   }
   return {bytes.size(), bytes};
-}
-
-void Reader::read_sound(const RecordedChunk& recorded, std::span<std::byte> target) {
-  try {
-    copy_out(recorded, target, 0);
-    ++state_.counters.verified;
-    if (!recorded.matches(target, state_.seeds)) throw_damaged(recorded);
-  } catch (const Error& error) {
-    const bool mirrored = read_mirrored(state_, error, recorded, target);
-    if (!mirrored || planted(Bug::pieces_not_healed)) throw;
-  }
 }
 
 void Reader::check_all(const RecordedChunks& records, std::uint64_t first,
@@ -160,7 +140,7 @@ void Reader::check_all(const RecordedChunks& records, std::uint64_t first,
     const std::uint64_t size = recorded.size_bytes();
     ++state_.counters.verified;
     const bool same = recorded.matches(bytes.subspan(at, size), state_.seeds);
-    if (!same && !planted(Bug::resized_over_rot)) throw_damaged(recorded);
+    if (!same && !planted(Bug::resized_over_rot)) chunks_.throw_damaged(recorded);
     at += size;
   }
 }

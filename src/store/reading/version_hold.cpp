@@ -13,7 +13,7 @@
 #include "base/planted.hpp"
 #include "format/format.hpp"
 #include "media/pins.hpp"
-#include "store/reading/reader.hpp"
+#include "store/reading/overtaken.hpp"
 #include "store/state/pinned.hpp"
 
 namespace tensorshelf {
@@ -84,7 +84,7 @@ void VersionHold::tell(bool all_held) {
   }
   told_ = true;
   if (joins_another()) return;
-  if (!all_held && !planted(Bug::pin_not_looked_behind)) Reader(state_).throw_if_given_up(version_);
+  if (!all_held && !planted(Bug::pin_not_looked_behind)) throw_if_given_up(state_, version_);
   const unsigned slot_count = state_.opened.slot_count;
   const auto words = version_words(*state_.medium, slot_count);
   const auto& home = words[format::home_of(version_, slot_count)];
