@@ -3,8 +3,8 @@
 These measure ours and the others in rotation within one run, on the same path; medians. Whole saves
 are made durable (fsync of files and folders), and once not. What saves take of a trainer's steps is
 measured of ours alone. One state is a dictionary of float32 tensors in memory. The limits are a
-plain copy by NumPy, of one thread, in that rotation on a mapped medium, and fio (io_uring,
-O_DIRECT) behind it on a drive.
+plain copy by NumPy, of one thread, on a mapped medium, and fio (io_uring, O_DIRECT) on a drive, in
+that rotation.
 """
 
 from __future__ import annotations
@@ -52,18 +52,23 @@ def whole(folder: Path, tier: str, nbytes: int, rounds: int, durable: bool) -> d
             auto.step(next(step))
             auto.wait()
 
+        def limit() -> float:
+            if tier == "pmem":
+                return copy_seconds(state, room)
+            return fio_seconds(folder / "fio", nbytes)
+
         saves |= {"shelf.save": lambda state: shelf.save(state), "autosave": lambda _: streamed()}
-        if tier == "pmem":
-            saves["limit"] = lambda state: copy_seconds(state, room)
+        seconds: dict[str, Callable[[], float]] = {
+            name: lambda save=save: timed(lambda: save(state))  # type: ignore[misc]
+            for name, save in saves.items()
+        }
+        seconds["limit"] = limit
         streamed()
-        for number, (name, save) in itertools.product(range(-1, rounds), saves.items()):
+        for number, (name, of) in itertools.product(range(-1, rounds), seconds.items()):
             change(state)
-            seconds = timed(lambda save=save: save(state))  # type: ignore[misc]
+            took = of()
             if number >= 0:
-                samples.setdefault(name, []).append(seconds)
-        if tier == "block":
-            target = folder / "fio"
-            samples["limit"] = [fio_seconds(target, nbytes) for _ in range(rounds + 1)][1:]
+                samples.setdefault(name, []).append(took)
     return medians(samples)
 
 

@@ -56,18 +56,21 @@ def loading(folder: Path, tier: str, nbytes: int, rounds: int, cold: bool) -> di
             "torch.load(mmap)": lambda: fill(torch.load(pt, mmap=True, weights_only=True)),
             "safetensors": from_safetensors,
             "np.load": from_npy,
-            "copy of memory": lambda: copy_seconds(state, room),
         }
-        for number, (name, call) in itertools.product(range(-1, rounds), calls.items()):
+        seconds: dict[str, Callable[[], float]] = {
+            name: lambda call=call: timed(call)  # type: ignore[misc]
+            for name, call in calls.items()
+        }
+        seconds["copy of memory"] = lambda: copy_seconds(state, room)
+        if tier == "block":
+            seconds["limit"] = lambda: fio_seconds(npy, nbytes, "read")
+        for number, (name, of) in itertools.product(range(-1, rounds), seconds.items()):
             if cold:
                 for path in folder.glob("load.*"):
                     forget(path)
-            seconds = timed(call)
+            took = of()
             if number >= 0:
-                samples.setdefault(name, []).append(seconds)
-    if tier == "block":
-        reads = [fio_seconds(npy, nbytes, "read") for _ in range(rounds)]
-        samples["limit"] = reads
+                samples.setdefault(name, []).append(took)
     for path in folder.glob("load.*"):
         path.unlink()
     return medians(samples)
