@@ -236,6 +236,7 @@ class Reopened {
     drive_.go_on({.caches = caches_});
     return Shelf::open(medium());
   }
+  void fail_next_write() { drive_.go_on({.fail_write = 1}); }
   // Of what the call does the flush after so many others fails.
   void fail_flush(std::uint64_t others, const std::function<void()>& call) {
     drive_.fail_sync_after(others);
@@ -291,6 +292,37 @@ TEST_CASE("what a failed flush has lost of an attempt is told as that, and not a
     REQUIRE((value == pattern(kSize, 1)));
   }
   REQUIRE(lost > 20);
+}
+
+// It is on its way when what it wrote is read, and nobody has waited for it.
+TEST_CASE("what a failed write has lost of an attempt is told as that by who reads it first") {
+  const bool by_assigning = GENERATE(false, true);  // a part of a chunk: the rest of it is read
+  const std::uint64_t first = fresh_seed();
+  unsigned lost = 0;
+  for (std::uint64_t seed = first; seed < first + 20; ++seed) {
+    CAPTURE(seed);
+    Reopened there(seed, false);
+    Shelf shelf = there.open();
+    TensorRef tensor = shelf.find("w").value();
+    tensor.write(pattern(kSize, 2));
+    there.fail_next_write();
+    Bytes value(kSize);
+    const auto error = error_of([&] {
+      if (by_assigning) return tensor.write(pattern(10, 3), 5);
+      tensor.read(value);
+    });
+    if (error) {
+      ++lost;
+      CHECK(error->code() == Errc::io);
+      CHECK(error->os_error() == EIO);
+      const auto later = code_of([&] { tensor.read(value); });
+      CHECK((later == Errc::failed || (by_assigning && later == Errc::spoiled)));
+    }
+    CHECK(code_of([&] { shelf.persist(); }) == (error ? Errc::failed : Errc::io));
+    tensor.read_committed(value);
+    REQUIRE((value == pattern(kSize, 1)));
+  }
+  REQUIRE(lost > 10);
 }
 
 // Its last flush failed: it is there or not, as its words are read.

@@ -340,8 +340,6 @@ MediumCounters GuardedMedium::counters() const {
           state_->barriers, state_->reads,         state_->bytes_read};
 }
 
-void GuardedMedium::refuse_if_failed() const { state_->refuse_if_failed(); }
-
 bool GuardedMedium::failed() const { return state_->failed.load(std::memory_order_acquire); }
 
 }  // namespace tensorshelf

@@ -74,8 +74,7 @@ class GuardedMedium final : public Medium {
   PinTable* pins() override;
 
   MediumCounters counters() const;
-  bool failed() const;            // poisoned: what only reads still works
-  void refuse_if_failed() const;  // Errc::failed, with what failed first
+  bool failed() const;  // poisoned: what only reads still works
 
  private:
   struct State;

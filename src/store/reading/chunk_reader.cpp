@@ -35,7 +35,9 @@ void ChunkReader::throw_damaged(const RecordedChunk& recorded, const std::string
   throw_if_overtaken(state_, recorded.seen_in);
   // No damage: what is not committed is unsure where the medium has failed, which then says so.
   const std::uint64_t of = std::max(recorded.seen_in, recorded.version());
-  if (of > state_.version && !planted(Bug::lost_stage_is_damage)) state_.medium->refuse_if_failed();
+  if (state_.writable && of > state_.version && !planted(Bug::lost_stage_is_damage)) {
+    state_.medium->wait({state_.last_ticket, 0});  // a write may have failed, and nobody heard yet
+  }
   throw Error(
       Errc::corrupt,
       fmt::format("'{}' v{} slot {}: chunk {} {}; the other tensors of version {} can be read",
