@@ -413,6 +413,7 @@ void Explorer::fail_each(const std::vector<Op>& ops, const Recording& clean,
     note_position("failing a call of the medium", 0, event);
     Behaviour failing = behaviour();
     failing.fails_at = event;
+    failing.tells_late = is<WriteEvent>(call) && event % 2 == 0;
     Runner runner(disk_, failing, shape_);
     const bool failed = runner.run_failing(ops);
     const Recording recording = runner.finish();

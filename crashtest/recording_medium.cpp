@@ -83,6 +83,11 @@ void RecordingMedium::fail_if_told(const char* call, bool loses_all, Part part,
   throw Error(Errc::io, fmt::format("the simulated {} failed", call), "Open the shelf again.", 5);
 }
 
+void RecordingMedium::tell_late() {
+  if (!std::exchange(untold_, false)) return;
+  throw Error(Errc::io, "a simulated write failed before this call", "Open the shelf again.", EIO);
+}
+
 void RecordingMedium::become_unsure() {
   if (behaviour_.personality == Personality::pmem) return;
   unsure_ = Unsure(log_, disk_.capacity_bytes(), Unsure::What::no_barrier_covered,
@@ -148,7 +153,15 @@ Ticket RecordingMedium::write(std::uint64_t at, std::span<const std::byte> bytes
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kPageBytes == 0 && bytes.size() <= kChunkBytes);
   assert_room(at, bytes.size());
-  fail_if_told("write", false, Part::all, [&] { write_in_part(at, bytes); });
+  tell_late();
+  try {
+    fail_if_told("write", false, Part::all, [&] { write_in_part(at, bytes); });
+  } catch (const Error&) {
+    if (!behaviour_.tells_late || behaviour_.personality == Personality::pmem) throw;
+    untold_ = true;
+    sequence_ = log_.events.size();
+    return {sequence_, XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed)};
+  }
   const std::uint64_t sequence = sequence_ = log_.events.size() + 1;
   const Stretch stretch = keep_page(at, bytes);
   happens(WriteEvent{.stored = stretch,
@@ -164,6 +177,7 @@ Ticket RecordingMedium::write_lent(std::uint64_t at, std::span<const std::byte> 
                                    std::uint64_t seed) {
   const Ticket ticket = write(at, bytes, seed);
   const std::lock_guard lock(mutex_);
+  if (untold_) return ticket;
   const auto& written = std::get<WriteEvent>(log_.events[ticket.sequence - 1]);
   const bool pages = bytes.size() % kPageBytes == 0 &&
                      reinterpret_cast<std::uintptr_t>(bytes.data()) % kPageBytes == 0;
@@ -198,12 +212,14 @@ void RecordingMedium::wait_for(const Ticket& ticket, Part part) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(ticket.sequence <= sequence_);
   while (!lent_.empty()) take_lent(lent_.front().bytes);
+  tell_late();
   fail_if_told("wait", true, part);
   happens(WaitEvent{ticket.sequence, part});
 }
 
 void RecordingMedium::settle(Part part) {
   const std::lock_guard lock(mutex_);
+  tell_late();
   fail_if_told("barrier", true, part);
   happens(BarrierEvent{this_thread(), part});
 }
@@ -212,6 +228,7 @@ void RecordingMedium::store_word(std::uint64_t at, std::uint64_t word) {
   const std::lock_guard lock(mutex_);
   TENSORSHELF_ASSERT(at % kWordBytes == 0);
   assert_room(at, kWordBytes);
+  tell_late();
   const auto store = [&](bool failed) {
     std::array<std::byte, kWordBytes> bytes;
     std::memcpy(bytes.data(), &word, sizeof word);
@@ -299,6 +316,7 @@ std::uint64_t RecordingMedium::reserve(std::uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   std::uint64_t size = round_up(size_bytes, kPageBytes);
   if (size <= disk_.room_bytes()) return disk_.room_bytes();
+  tell_late();
   refuse_growth(size);
   size = std::clamp(round_up(size, behaviour_.granule_bytes), size, behaviour_.max_size_bytes);
   fail_if_told("reserve", false, Part::all, [&] { grow_in_part(size, behaviour_.fails_at); });

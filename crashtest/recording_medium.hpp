@@ -30,7 +30,8 @@
 // - pmem is stricter than the hardware: a drained store is durable under ADR at once, while here
 //   only wait() and a barrier() make it so. That is the contract, and it is what msync-backed media
 //   need.
-// - Visible is not settled. Calls fail where they are told to. Of one that fails a part may have
+// - Visible is not settled. Calls fail where they are told to. Of a write on block that may be told
+//   by the next write, wait, barrier, word or growth alone. Of a call that fails a part may have
 //   happened, and nothing settles that: of a write or a word some bytes, of a growth a longer disk,
 //   which is no room; the last may be behind Errc::full too. After a wait or barrier that fails,
 //   all unsettled bytes are orphans: the medium may have them or not, and no later barrier covers
@@ -95,6 +96,7 @@ struct Behaviour {
   MediumBugs bugs = {};
   std::uint64_t granule_bytes = kPageBytes;    // reserve() gives whole ones, while they fit
   std::uint64_t fails_at = ~std::uint64_t{0};  // the call that would be this event of the log fails
+  bool tells_late = false;  // on block, where that call is a write: by a later call
   // The growth that would be it is Errc::full, the shrink Errc::io, once.
   std::uint64_t full_at = ~std::uint64_t{0};
   ReadFaults* faults = nullptr;    // used under the medium's lock; outlives it
@@ -137,6 +139,7 @@ class RecordingMedium final : public Medium {
   void copy_out(std::uint64_t at, std::span<std::byte> bytes) const;  // what is visible
   void show(std::uint64_t at, std::span<std::byte> bytes);            // what a read gives
   void become_unsure();
+  void tell_late();
   void written_anew(std::uint64_t at, std::uint64_t size_bytes);
   void fail_if_told(const char* call, bool loses_all, Part part,
                     const std::function<void()>& in_part = {});
@@ -161,6 +164,7 @@ class RecordingMedium final : public Medium {
   HeldPages held_;
   std::vector<Lent> lent_;
   Unsure unsure_;           // once a call has failed
+  bool untold_ = false;     // a write has failed, and nobody was told
   bool unsettled_ = false;  // something was written or stored since the last barrier
   std::map<std::thread::id, unsigned> threads_;
 };

@@ -135,6 +135,7 @@ class Runner {
   void land(const std::function<void()>& settle = {});
   void land_all();
   void let_all_fail();
+  void end_failed();
   void roll_back(std::uint64_t versions);
   void compact();
   void discard();

@@ -117,6 +117,34 @@ TEST_CASE("what a failed barrier lost does not come back with a later one") {
   REQUIRE(contents(log, Personality::pmem, false, 24).size() == 1);
 }
 
+TEST_CASE("block: a write may fail, and the next call that waits, writes, stores or grows tells") {
+  const auto bytes = three_words();
+  using Call = void (*)(RecordingMedium&);
+  const Call call = GENERATE(
+      as<Call>{}, [](RecordingMedium& medium) { medium.wait({}); },
+      [](RecordingMedium& medium) { medium.barrier(); },
+      [](RecordingMedium& medium) { medium.store_word(kPageBytes, 7); },
+      [](RecordingMedium& medium) { medium.reserve(kToyBytes); },
+      [](RecordingMedium& medium) { medium.write(kPageBytes, {}, 0); });
+  const std::uint64_t ways = GENERATE(0, 1, 2);  // nothing landed, a part of it, all
+  Disk disk(kToyBytes);
+  Log log;
+  Behaviour failing{Personality::block, kToyBytes, {}};
+  failing.fails_at = 3 + ways;
+  failing.tells_late = true;
+  RecordingMedium medium(disk, log, failing);
+  medium.reserve(2 * kPageBytes);
+  while (log.events.size() < failing.fails_at) medium.barrier();
+  const Ticket ticket = medium.write(0, bytes, 0);
+  REQUIRE(is<FailureEvent>(log.events[failing.fails_at]));
+  std::vector<std::byte> found(bytes.size());
+  medium.read(0, found);  // which tells nothing
+  const auto events = log.events.size();
+  REQUIRE_THROWS_AS(call(medium), Error);
+  REQUIRE(log.events.size() == events);  // and did nothing
+  medium.wait(ticket);                   // it is told once: the guard of a medium refuses the rest
+}
+
 TEST_CASE("pmem: what a dead process left is all visible, and settles only where it is rewritten") {
   Disk disk(kToyBytes);
   Log log;

@@ -82,7 +82,7 @@ enum class Bug {
   failure_forgotten,        // I8: after a failure the shelf commits on
   barrier_error_swallowed,  // I8: a flush that failed passes for one that did not
   barrier_repeated,         // I8: a flush that failed is tried once more
-  lost_stage_is_damage,     // I8: what a failed flush lost of an attempt is told as damage
+  lost_stage_is_damage,     // I8: what a failed flush or write lost of an attempt is told as damage
 
   // ---- one writer at a time
   lock_not_taken,             // I10: two processes have a shelf open for writing
