@@ -21,6 +21,7 @@ place         one, as it is saved, and whether a loader can go on there
 rng           the generators that a program uses without naming them
 signals       SIGTERM: what is in flight lands first
 interval      the steps between two saves, by what was measured
+weak          methods that are called for as long as their object is there
 plan          how often saving pays
 measured      what steps and saves cost, as medians
 start         what is saved how, told once

@@ -26,6 +26,7 @@ from tensorshelf._auto.signals import Signals
 from tensorshelf._auto.start import Start
 from tensorshelf._auto.steps import Steps
 from tensorshelf._auto.timeline import Timeline
+from tensorshelf._auto.weak import weakly
 from tensorshelf._commit import Commit
 from tensorshelf._drain.drainer import Drainer
 from tensorshelf._group.together import Together
@@ -96,7 +97,7 @@ class Autosave:
         )
         for kind, count in unsaved_parameters(state):
             self._notices.unsaved_parameters(kind, count)
-        self._signals = Signals(caught, self._land)
+        self._signals = Signals(caught, weakly(self._land))
 
     def batches(
         self, loader: Iterable[Any], *, epoch: int | None = None, by_sampler: bool = False
@@ -383,5 +384,5 @@ class Autosave:
         self._flight.failed(error)
         self._notices.not_saved(error)
 
-    def _land(self, signal: int) -> None:  # here, so that signals keep this alive till close()
+    def _land(self, signal: int) -> None:
         self._flight.land(signal)

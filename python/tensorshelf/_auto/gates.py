@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from tensorshelf._auto.weak import weakly
 from tensorshelf._state import objects
 
 
@@ -19,16 +20,16 @@ class Gates:
         behind: Callable[[], None],
         unknown: Callable[[str], None],
     ) -> None:
-        self._before = weakref.WeakMethod(before)
-        self._behind = weakref.WeakMethod(behind)
-        self._unknown = weakref.WeakMethod(unknown)
+        self._before = weakly(before)
+        self._behind = weakly(behind)
+        self._unknown = weakly(unknown)
         self._known = weakref.WeakSet(objects.optimizers(state))
         self._others = weakref.WeakKeyDictionary[Any, bool]()  # whether they step a parameter of it
         self._parameters = set(map(id, objects.parameters(state)))
         self._handles: list[Any] = []
         for optimizer in self._known:
-            self._handles.append(optimizer.register_step_pre_hook(_heard(self._before)))
-            self._handles.append(optimizer.register_step_post_hook(_heard(self._behind)))
+            self._handles.append(optimizer.register_step_pre_hook(_alone(self._before)))
+            self._handles.append(optimizer.register_step_post_hook(_alone(self._behind)))
         if self._parameters:
             self._watch_others()
 
@@ -38,8 +39,10 @@ class Gates:
             register_optimizer_step_pre_hook,
         )
 
-        self._handles.append(register_optimizer_step_pre_hook(_asked(self, "_before_other")))
-        self._handles.append(register_optimizer_step_post_hook(_asked(self, "_behind_other")))
+        self._handles.append(register_optimizer_step_pre_hook(_of_whom(weakly(self._before_other))))
+        self._handles.append(
+            register_optimizer_step_post_hook(_of_whom(weakly(self._behind_other)))
+        )
 
     def remove(self) -> None:
         """The optimizers step as before."""
@@ -60,12 +63,12 @@ class Gates:
     def _before_other(self, optimizer: Any) -> None:
         if not self._is_other(optimizer):
             return
-        _call(self._unknown, type(optimizer).__name__)
-        _call(self._before)
+        self._unknown(type(optimizer).__name__)
+        self._before()
 
     def _behind_other(self, optimizer: Any) -> None:
         if self._is_other(optimizer):
-            _call(self._behind)
+            self._behind()
 
 
 def unsaved_parameters(state: Any) -> list[tuple[str, int]]:
@@ -92,16 +95,11 @@ def _place(tensor: Any) -> int | None:
         return None
 
 
-def _call(method: "weakref.WeakMethod[Callable[..., None]]", *values: object) -> None:
-    found = method()
-    if found is not None:
-        found(*values)
+def _alone(call: Callable[..., None]) -> Callable[..., None]:
+    """A hook of one optimizer."""
+    return lambda *_: call()
 
 
-def _heard(method: "weakref.WeakMethod[Callable[[], None]]") -> Callable[..., None]:
-    return lambda *_: _call(method)
-
-
-def _asked(gates: Gates, name: str) -> Callable[..., None]:
-    method = weakref.WeakMethod(getattr(gates, name))
-    return lambda optimizer, *_: _call(method, optimizer)
+def _of_whom(call: Callable[..., None]) -> Callable[..., None]:
+    """A hook of all optimizers."""
+    return lambda optimizer, *_: call(optimizer)
