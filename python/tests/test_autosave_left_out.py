@@ -1,16 +1,70 @@
 """What a run leaves out of its autosave, or changes behind it, and is told of."""
 
 import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("msgpack")
+from torch.utils import data  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
+
+
+class Run:
+    """A model that trains by a schedule, and what of it is saved besides."""
+
+    def __init__(self) -> None:
+        self.model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1.0)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 2)
+        self.progress: dict[str, Any] = {"seen": 0, "losses": [0.0]}
+        self.state = {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.schedule,
+            "progress": self.progress,
+            "rng": ts.RNG(),
+        }
+
+    def steps(self, shelf: ts.Shelf, behind: Any, *, steps: int = 4) -> None:
+        with shelf.autosave(**self.state) as auto:
+            auto.resume()
+            loader = data.DataLoader(torch.ones(steps, 2), batch_size=1)
+            for step, batch in enumerate(auto.batches(loader), 1):
+                self.model(torch.cat([batch, batch])).sum().backward()
+                self.optimizer.step()
+                auto.step(step)
+                behind(self, auto, step)
+
+
+@pytest.mark.parametrize("key", ["optimizer", "scheduler", "scaler"])
+def test_a_copy_of_a_state_is_refused(shelf: ts.Shelf, key: str) -> None:
+    """Training does not change it: it would be saved as it was, and resumed into nothing."""
+    run = Run()
+    run.state["scaler"] = torch.amp.GradScaler("cpu")
+    state = run.state | {key: run.state[key].state_dict()}
+    with pytest.raises(ts.errors.BadArgument, match=f"{key}= is what state_dict\\(\\) of") as told:
+        shelf.autosave(**state)
+    assert "Give the object itself" in str(told.value)
+
+
+def test_a_models_state_may_be_given_in_its_place(shelf: ts.Shelf) -> None:
+    """Its tensors are the model's own."""
+    run = Run()
+    with shelf.autosave(model=run.model.state_dict()) as auto:
+        auto.resume()
+        auto.step(1)
+        auto.wait()
+        saved = run.model[0].weight.detach().clone()
+        with torch.no_grad():
+            run.model[0].weight.zero_()
+        auto.resume()
+    assert torch.equal(run.model[0].weight, saved)
 
 
 def test_a_shelf_that_nobody_has_any_more_is_closed(shelf_path: pathlib.Path) -> None:

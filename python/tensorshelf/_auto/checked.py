@@ -148,6 +148,12 @@ def check_state(state: Mapping[str, Any], own_keys: Iterable[str]) -> None:
                 f"{key}= is the class {value.__name__}, which has no state",
                 f"Give an object of it: {key}={value.__name__}(...).",
             )
+        if (kind := _copied_state_of(value)) is not None:
+            raise BadArgument(
+                f"{key}= is what state_dict() of {kind} gave, a copy: training does not change it, "
+                "and what is resumed would not reach the object",
+                "Give the object itself, as in autosave(optimizer=optimizer).",
+            )
         if value is None or (can_be_filled(value) and objects.takes_state(value)):
             continue
         raise BadArgument(
@@ -163,6 +169,21 @@ def check_state(state: Mapping[str, Any], own_keys: Iterable[str]) -> None:
             "load_state_dict(): it would be saved, and no run resumed",
             "Give it one, or leave it out.",
         )
+
+
+# Keys by which what state_dict() gave is known: of it nearly all is values, and no tensors that
+# training changes.
+_COPIED_STATES = {
+    "an optimizer": {"state", "param_groups"},
+    "a schedule": {"last_epoch", "_step_count"},
+    "a GradScaler": {"scale", "growth_factor", "backoff_factor"},
+}
+
+
+def _copied_state_of(value: object) -> str | None:
+    if not isinstance(value, Mapping):
+        return None
+    return next((kind for kind, keys in _COPIED_STATES.items() if keys <= value.keys()), None)
 
 
 def _is_loader(value: object) -> bool:
