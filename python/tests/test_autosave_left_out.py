@@ -67,6 +67,27 @@ def test_a_models_state_may_be_given_in_its_place(shelf: ts.Shelf) -> None:
     assert torch.equal(run.model[0].weight, saved)
 
 
+@pytest.mark.parametrize("count", [15, 17])
+def test_another_number_of_samples_is_refused_within_an_epoch(reopen: Any, count: int) -> None:
+    """It may give as many batches, and others."""
+    values = np.zeros(1)
+
+    def loader(samples: int) -> Any:
+        return data.DataLoader(range(samples), batch_size=6, shuffle=True)
+
+    with reopen(mode="w") as shelf, shelf.autosave(values=values, rng=ts.RNG()) as auto:
+        for step, _ in enumerate(auto.batches(loader(16)), 1):
+            auto.step(step)
+            if step == 2:
+                break
+    assert len(loader(count)) == len(loader(16))
+    with reopen() as shelf:
+        auto = shelf.autosave(values=values, rng=ts.RNG())
+        auto.batches(loader(count))
+        with pytest.raises(ts.LayoutError, match=rf"len\(sampler\) {count}, and .* 16"):
+            auto.resume()
+
+
 def test_a_shelf_that_nobody_has_any_more_is_closed(shelf_path: pathlib.Path) -> None:
     """By its own name alone: handlers of signals stay for as long as the process."""
     values = np.zeros(1)

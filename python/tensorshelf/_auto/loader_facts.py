@@ -24,7 +24,16 @@ def form_of(loader: Any) -> dict[str, Any]:
         "drop_last": loader.drop_last,
         **({"workers": max(1, count)} if of_stream else {"num_workers": count}),
         "batch_sampler": f"{kind} of {size}" if isinstance(size, numbers.Integral) else kind,
+        **_lengths(sampler=loader.sampler, dataset=loader.dataset),
     }
+
+
+def _lengths(**parts: Any) -> dict[str, Any]:
+    """Of those that know theirs. A dataset that grew by less than a batch gives as many batches
+    as before, and others.
+    """
+    known = {name: length_of(part) for name, part in parts.items()}
+    return {f"len({name})": length for name, length in known.items() if length is not None}
 
 
 def length_of(loader: Iterable[Any]) -> int | None:
