@@ -116,6 +116,17 @@ class Shelf(Versioned):
             )
         return self._save(flatten(state, default), step=step, wait=wait)
 
+    def rollback(self, version: int) -> Commit:
+        if self._feed is not None and not self._feed.closed:
+            raise UnsupportedError(
+                "this shelf holds the run that autosave() saves, whose objects would not go back "
+                "with it",
+                "auto.rollback(step) takes both back. Or close() the autosave first.",
+            )
+        return self._roll_back(version)
+
+    rollback.__doc__ = Versioned.rollback.__doc__
+
     def _own_step(self, step: int | None) -> int | None:
         number = super()._own_step(step)
         if self._feed is None or self._feed.closed or number in (None, self.step):

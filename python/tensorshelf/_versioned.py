@@ -257,8 +257,12 @@ class Versioned(Roomy):
         Chunks that differ from the newest version are read first: CorruptError where one is
         damaged, and nothing changed. A handle raises UnknownName where that version lacks its
         tensor, and works again where it has it back. Raises StaleError where it is not among
-        ``versions``, and UncommittedError where something is not persisted yet, or on its way.
+        ``versions``, UncommittedError where something is not persisted yet, or on its way, and
+        UnsupportedError beside an ``autosave()``, whose objects would stay as they are.
         """
+        return self._roll_back(version)
+
+    def _roll_back(self, version: int) -> Commit:
         known = self._assignments
         known.refuse_within_edit("rollback()")
         return Commit(self._core.rollback(known.session, version_number(version)))

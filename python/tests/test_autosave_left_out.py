@@ -88,6 +88,22 @@ def test_another_number_of_samples_is_refused_within_an_epoch(reopen: Any, count
             auto.resume()
 
 
+def test_the_shelf_does_not_go_back_without_its_objects(reopen: Any) -> None:
+    values = np.zeros(1)
+    shelf = reopen(mode="w", keep=2)
+    with shelf.autosave(values=values) as auto:
+        for step in (1, 2):
+            values[:] = step
+            auto.step(step)
+        auto.wait()
+        with pytest.raises(ts.UnsupportedError, match=r"auto.rollback\(step\)"):
+            shelf.rollback(shelf.versions[0].version)
+        assert shelf.step == 2
+        assert auto.rollback(1) == 1
+        assert values == 1
+    shelf.rollback(shelf.versions[-1].version)
+
+
 def test_a_shelf_that_nobody_has_any_more_is_closed(shelf_path: pathlib.Path) -> None:
     """By its own name alone: handlers of signals stay for as long as the process."""
     values = np.zeros(1)

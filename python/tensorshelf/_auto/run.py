@@ -53,7 +53,7 @@ class Saves(FedShelf, CommittedShelf, GroupShelf, Protocol):
 
     def at(self, version: int) -> Reads: ...
 
-    def rollback(self, version: int) -> Commit: ...
+    def _roll_back(self, version: int) -> Commit: ...
 
 
 class Run:
@@ -154,7 +154,7 @@ class Run:
         version = self.shelf.at(kept[step])
         self._load(lambda state: load_version_into(version, state, step))
         if kept[step] != self.shelf.versions[-1].version:
-            self.shelf.rollback(kept[step])
+            self.shelf._roll_back(kept[step])
         self.loaders.skip(skip_batches)
 
     def __str__(self) -> str:
