@@ -117,3 +117,10 @@ def test_a_shelf_that_nobody_has_any_more_is_closed(shelf_path: pathlib.Path) ->
     run()
     with ts.open(shelf_path, "r+") as shelf:
         assert shelf.step == 1
+
+
+def test_who_may_not_write_hears_nothing_else(made: pathlib.Path) -> None:
+    with ts.open(made, "r") as shelf:
+        with pytest.raises(ts.ReadOnlyError) as told:
+            shelf.save({"a": 1, "b": np.ones(3)})
+        assert not getattr(told.value, "__notes__", [])

@@ -10,7 +10,7 @@ from tensorshelf._state.flatten import Flat
 from tensorshelf._state.record import Record
 from tensorshelf._values import _dtypes, _torch
 from tensorshelf._values._sources import source_of
-from tensorshelf.errors import LayoutError, ShelfError
+from tensorshelf.errors import LayoutError, ReadOnlyError, ShelfError
 
 Made = TypeVar("Made")
 
@@ -82,6 +82,8 @@ def _discard(shelf: StateShelf, error: BaseException) -> None:
     """Else the next version would have half of a state."""
     try:
         shelf.discard()
+    except ReadOnlyError:  # then nothing was assigned
+        pass
     except ShelfError as second:
         error.add_note(f"A part of the state stays assigned, for discarding it failed: {second}")
 
