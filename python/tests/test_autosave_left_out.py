@@ -124,3 +124,13 @@ def test_who_may_not_write_hears_nothing_else(made: pathlib.Path) -> None:
         with pytest.raises(ts.ReadOnlyError) as told:
             shelf.save({"a": 1, "b": np.ones(3)})
         assert not getattr(told.value, "__notes__", [])
+
+
+def test_a_masked_array_is_no_array(shelf: ts.Shelf) -> None:
+    with pytest.raises(ts.errors.NotStorable, match=r"Use \.filled"):
+        shelf.save({"a": np.ma.masked_array([1.0, 2.0], [True, False])})
+
+
+def test_a_parameter_without_a_shape_gets_one_by_a_forward(shelf: ts.Shelf) -> None:
+    with pytest.raises(ts.errors.NotStorable, match="Run one forward first"):
+        shelf.save({"model": torch.nn.LazyLinear(3)})

@@ -218,7 +218,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "fields of one": (lambda: [np.zeros(2, "i4,f4")[0]], r"state\[0\]: the NumPy type"),
     "type of arrays": (lambda: [np.dtype((np.int32, (2,)))], r"state\[0\]: the NumPy type"),
     "long double": (lambda: {"l": np.zeros(2, np.longdouble)}, r"state\['l'\]: element type"),
-    "mask": (lambda: np.ma.zeros(3), r"^state: a MaskedArray is more than an array"),
+    "mask": (lambda: np.ma.zeros(3), r"^state: a masked array has a mask"),
     "key": (lambda: {"a": {Own: 1}}, r"state\['a'\] has the key <class"),
     "key within": (lambda: {(1, len): 1}, r"^state has the key"),
     "type as key": (lambda: {"a": {np.dtype("i4,f4"): 1}}, r"state\['a'\] has a key: the NumPy"),

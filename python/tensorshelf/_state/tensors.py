@@ -87,6 +87,8 @@ class Tensors:
 def _checked(value: Any) -> None:
     """Raises LayoutError for an array or a tensor that has no bytes to store."""
     if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray):
+            source_of(value)
         if type(value) is not np.ndarray:
             raise LayoutError(
                 f"a {type(value).__name__} is more than an array", "Store np.asarray(value)."
@@ -104,7 +106,9 @@ def _checked(value: Any) -> None:
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         raise LayoutError(
             f"a {type(value).__name__} is more than a torch.Tensor",
-            "Store what it is made of.",
+            "Run one forward first, which gives it its shape."
+            if torch.nn.parameter.is_lazy(value)
+            else "Store what it is made of.",
         )
     if _torch.memory_of(value) is None:
         source_of(value)

@@ -106,7 +106,10 @@ def source_of(value: object) -> Source:
     LayoutError for the rest.
     """
     if isinstance(value, np.ma.MaskedArray):
-        raise LayoutError("a masked array has a mask, which would be lost", "Use .filled(value).")
+        raise LayoutError(
+            "a masked array has a mask, which would be lost",
+            "Use .filled(value); or store .data and .mask, each by itself.",
+        )
     if isinstance(value, (np.ndarray, np.generic)):
         return ArraySource(np.asarray(value), spelled="value")
     if isinstance(value, (bool, int, float, complex, list, tuple)):
