@@ -1,5 +1,6 @@
 """What a run leaves out of its autosave, or changes behind it, and is told of."""
 
+import logging
 import pathlib
 from typing import Any
 
@@ -40,6 +41,38 @@ class Run:
                 self.optimizer.step()
                 auto.step(step)
                 behind(self, auto, step)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """But for those of how long saves take."""
+    texts = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    return [text for text in texts if "hides them" not in text]
+
+
+def test_a_schedule_that_is_not_given_is_told(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run()
+    del run.state["scheduler"]
+    with shelf.autosave(**run.state):
+        (text,) = warnings(caplog)
+    assert "learning-rate schedule that is in nothing that was given" in text
+
+
+def test_an_object_that_may_have_the_schedule_is_believed(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Trainer:
+        def state_dict(self) -> dict[str, Any]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            pass
+
+    run = Run()
+    run.state["scheduler"] = Trainer()
+    with shelf.autosave(**run.state):
+        assert warnings(caplog) == []
 
 
 @pytest.mark.parametrize("key", ["optimizer", "scheduler", "scaler"])

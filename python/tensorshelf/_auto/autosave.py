@@ -15,7 +15,7 @@ from tensorshelf._auto.commits import Alone, Commits
 from tensorshelf._auto.ending import note_besides
 from tensorshelf._auto.feed import Feed
 from tensorshelf._auto.flight import Flight
-from tensorshelf._auto.gates import Gates, unsaved_parameters
+from tensorshelf._auto.gates import Gates, has_unsaved_schedule, unsaved_parameters
 from tensorshelf._auto.gradients import Accumulation, error_in_the_middle, refuse_in_backward
 from tensorshelf._auto.interval import Interval
 from tensorshelf._auto.notices import Notices
@@ -97,6 +97,8 @@ class Autosave:
         )
         for kind, count in unsaved_parameters(state):
             self._notices.unsaved_parameters(kind, count)
+        if has_unsaved_schedule(state):
+            self._notices.unsaved_schedule()
         self._signals = Signals(caught, weakly(self._land))
 
     def batches(

@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from tensorshelf._auto.rng import RNG
 from tensorshelf._auto.weak import weakly
 from tensorshelf._state import objects
 
@@ -85,6 +86,14 @@ def unsaved_parameters(state: Any) -> list[tuple[str, int]]:
         if lost:
             found.append((type(optimizer).__name__, len(lost)))
     return found
+
+
+def has_unsaved_schedule(state: Any) -> bool:
+    """Whether a schedule steps an optimizer of the state, and nothing in it can be or have that."""
+    if any(not isinstance(value, RNG) for value in objects.with_state_alone(state)):
+        return False
+    groups = [group for optimizer in objects.optimizers(state) for group in optimizer.param_groups]
+    return any("initial_lr" in group for group in groups)  # that a schedule of torch's leaves there
 
 
 def _place(tensor: Any) -> int | None:

@@ -65,6 +65,13 @@ class Notices:
             count,
         )
 
+    def unsaved_schedule(self) -> None:
+        """When the run begins, and never raised: a program may set the rate by the step itself."""
+        logger.warning(
+            "autosave: an optimizer has a learning-rate schedule that is in nothing that was "
+            "given: a run that resumes begins it anew. Give autosave(scheduler=)"
+        )
+
     def unknown_optimizer(self, kind: str) -> None:
         """Once for each kind, and never raised: it is in the middle of its step."""
         if kind not in self._told_optimizers:

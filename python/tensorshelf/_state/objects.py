@@ -246,6 +246,15 @@ def tensors(state: Any) -> Iterator[Any]:
     return (tensor for _, tensor in _parts(state, is_tensor))
 
 
+def with_state_alone(state: Any) -> Iterator[Any]:
+    """What in a state is known by its ``state_dict()`` alone: schedules, and what may have one."""
+    return (
+        value
+        for _, value in _parts(state, lambda value: kind_of(value) is _STATE_DICT)
+        if not (is_module(value) or is_optimizer(value) or _is_scaler(value))
+    )
+
+
 def has_scaler(state: Any) -> bool:
     """Whether a GradScaler is in a state."""
     return any(True for _ in _parts(state, _is_scaler))
