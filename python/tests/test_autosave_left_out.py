@@ -43,10 +43,63 @@ class Run:
                 behind(self, auto, step)
 
 
+BEHIND = {
+    "scheduler": lambda run, auto, step: run.schedule.step(),
+    "rng": lambda run, auto, step: torch.rand(1),
+    "progress": lambda run, auto, step: run.progress.update(seen=step),
+    "model": lambda run, auto, step: run.model(torch.ones(2, 2)),  # its buffers
+}
+
+
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """But for those of how long saves take."""
     texts = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
     return [text for text in texts if "hides them" not in text]
+
+
+@pytest.mark.parametrize("key", BEHIND)
+def test_what_a_loop_changes_behind_its_step_is_told_once(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    """Neither is it saved, nor done again where the run resumes there."""
+    Run().steps(shelf, BEHIND[key])
+    (text,) = warnings(caplog)
+    assert f"{key}= changed behind step(1), and before the next batch" in text
+    assert "step(1, force=True)" in text
+
+
+def test_what_torch_does_not_count_is_not_told(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    with torch.inference_mode():
+        values = torch.zeros(3)
+    run = Run()
+    run.state["values"] = {"of inference": values}
+
+    def changed(*_: Any) -> None:
+        with torch.inference_mode():
+            values.add_(1)
+
+    run.steps(shelf, changed)
+    assert warnings(caplog) == []
+
+
+def test_a_loop_that_saves_last_hears_nothing(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    Run().steps(shelf, lambda run, auto, step: None)
+    assert warnings(caplog) == []
+
+
+def test_what_is_saved_once_more_behind_the_change_is_not_told(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    def validated(run: Run, auto: ts.Autosave, step: int) -> None:
+        torch.rand(1)
+        auto.step(step, force=True)
+
+    Run().steps(shelf, validated)
+    assert warnings(caplog) == []
 
 
 def test_a_schedule_that_is_not_given_is_told(

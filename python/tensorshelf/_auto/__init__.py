@@ -12,6 +12,7 @@ feed          one state, saved again and again by the pipeline
 save_plan     where its tensors lie, and what brings the rest of it up to date
 gated         memory that nothing changes before an optimizer steps
 early         what torch counts as changed before it was copied
+behind        what a loop changes behind a save, and before its next batch
 gates         optimizers wait until what they step is copied
 gradients     steps in the middle of adding up gradients; gradients as a part of the state
 batches       a loader that resumes where it was

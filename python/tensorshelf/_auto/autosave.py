@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from tensorshelf._auto.batches import Batches
+from tensorshelf._auto.behind import Behind
 from tensorshelf._auto.checked import check_options, check_signals, check_state
 from tensorshelf._auto.commits import Alone, Commits
 from tensorshelf._auto.ending import note_besides
@@ -69,6 +70,8 @@ class Autosave:
         self._commits: Commits = Alone() if group is None else Together(group, chooses=chooses)
         self._run = Run(shelf, state, self._commits.state, grads=bool(grads))
         self._steps = Steps()
+        self._behind = Behind(state)
+        self._run.loaders.asked = weakly(self._look_behind)
         self._accumulation = Accumulation(state) if grads is None else None
         self._timeline = Timeline()
         self._interval = Interval(self._timeline, mtbi=options.mtbi)
@@ -324,6 +327,10 @@ class Autosave:
         if left_alone := self._run.loaders.forget_left_alone():
             self._notices.loaders_left_alone(left_alone)
 
+    def _look_behind(self) -> None:
+        if (found := self._behind.changed()) is not None:
+            self._notices.changed_behind(*found)
+
     def _before_optimizer(self) -> None:
         self._steps.optimizer_stepped = True
         if self._feed.overlap:
@@ -368,6 +375,7 @@ class Autosave:
         self.every = self._commits.chosen(wished)
         saved = self._flight.begin(self._run, number)
         self._steps.saved = number
+        self._behind.saved(number)
         self._timeline.saved(number, saved, self._feed.saved_names)
         if self._began is None and self._feed.sources is not None:
             self._began = Start.of(self._run.shelf.info(), self._feed.sources)

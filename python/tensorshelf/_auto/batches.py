@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tensorshelf._auto import loader_facts, place
@@ -29,7 +29,13 @@ class Batches:
     An iterator that was begun before ``resume()`` or ``rollback()`` raises UnsupportedError.
     """
 
-    def __init__(self, loader: Iterable[Any], *, by_sampler: bool = False) -> None:
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        *,
+        by_sampler: bool = False,
+        asked: Callable[[], None] | None = None,
+    ) -> None:
         if by_sampler and loader_facts.index_sampler(loader) is None:
             raise BadArgument(
                 f"by_sampler=True is for a torch DataLoader of a map-style dataset, and this is a "
@@ -37,6 +43,7 @@ class Batches:
                 "Leave it out: then batches are drawn again, and dropped.",
             )
         self.loader = loader
+        self._asked = asked  # called when a batch is asked for behind another
         self._by_sampler = by_sampler
         self._has_state = hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
         self._goes_on_by_itself = self._has_state  # where it was resumed
@@ -97,6 +104,8 @@ class Batches:
                 at.left_out -= 1
                 continue
             yield batch
+            if self._asked is not None:
+                self._asked()
             if self._loads != loads:
                 raise UnsupportedError(
                     "resume() or rollback() went to another place, and these batches go on from "

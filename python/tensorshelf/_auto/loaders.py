@@ -1,6 +1,6 @@
 """The loaders of a run, in the order in which they came."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tensorshelf._auto.batches import Batches
@@ -12,13 +12,16 @@ class Loaders:
 
     def __init__(self) -> None:
         self.made: list[Batches] = []
+        self.asked: Callable[[], None] | None = (
+            None  # called when a loop asks for a batch behind another
+        )
         self._saved: list[dict[str, Any]] = []
 
     def add(self, loader: Iterable[Any], *, by_sampler: bool) -> Batches:
         for known in self.made:
             if known.loader is loader:
                 return known
-        batches = Batches(loader, by_sampler=by_sampler)
+        batches = Batches(loader, by_sampler=by_sampler, asked=self.asked)
         if len(self.made) < len(self._saved):
             batches.load_state_dict(self._saved[len(self.made)])
         self.made.append(batches)

@@ -72,6 +72,17 @@ class Notices:
             "given: a run that resumes begins it anew. Give autosave(scheduler=)"
         )
 
+    def changed_behind(self, step: int, keys: list[str]) -> None:
+        """Once, and never raised: it may be meant."""
+        logger.warning(
+            "autosave: %s changed behind step(%d), and before the next batch: a run that resumes "
+            "there has that neither saved nor done again. Call step() last in the loop, or "
+            "step(%d, force=True) once more behind it",
+            ", ".join(f"{key}=" for key in keys),
+            step,
+            step,
+        )
+
     def unknown_optimizer(self, kind: str) -> None:
         """Once for each kind, and never raised: it is in the middle of its step."""
         if kind not in self._told_optimizers:
