@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import naming  # noqa: E402
+from tensorshelf._group import council, naming  # noqa: E402
 from tensorshelf._group.naming import Naming  # noqa: E402
 from tensorshelf._group.wire import Wire  # noqa: E402
 
@@ -115,6 +115,18 @@ def test_who_was_welcomed_and_is_gone_is_waited_for() -> None:
     assert isinstance(found, ts.UnresolvedError)
     assert "within 0.2 s 1 of 2 ranks did not come: 1" in str(found)
     assert "All ranks call resume()" in str(found)
+
+
+def test_a_long_wait_for_others_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: a job of which one rank forgot to call it hangs in silence else, for minutes."""
+    monkeypatch.setattr(council, "TELL_AFTER", 0.1)
+    asks(torch.distributed.HashStore(), 0, 2, 0.5)()
+    (text,) = [each.getMessage() for each in caplog.records]
+    assert text.startswith("group: waiting: within 0.1")
+    assert "1 of 2 ranks did not come: 1. All ranks call resume()" in text
+    assert "how long to wait: 0.5 s" in text
 
 
 def test_who_comes_hears_who_does_not() -> None:

@@ -16,7 +16,7 @@ pytest.importorskip("msgpack")
 from group_ranks import Rank, Ranks  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import group_save, moments, offer, together, wire  # noqa: E402
+from tensorshelf._group import council, moments, offer, together, wire  # noqa: E402
 from tensorshelf._group.part import Part, part_of_mark, part_of_state  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
@@ -109,7 +109,7 @@ def test_a_signal_ends_a_wait_for_other_ranks(two):
 
 
 def test_what_waits_long_for_others_says_for_whom(two, monkeypatch, caplog):
-    monkeypatch.setattr(group_save, "_TELL_AFTER", 0.1)
+    monkeypatch.setattr(council, "TELL_AFTER", 0.1)
     told = threading.Event()
 
     def body(rank: Rank):

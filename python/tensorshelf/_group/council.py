@@ -11,6 +11,7 @@ from tensorshelf._group.wire import Wire, in_short, of_store
 from tensorshelf.errors import ShelfError, UnresolvedError
 
 _ANSWER = "answer"
+TELL_AFTER = 10.0  # seconds that something waits for other ranks
 SLACK = 10.0  # seconds that who waits for rank 0 gives it to find out who is missing
 _SHOWN = 5  # ranks
 _SAID = "what ranks had told each other"

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 
 from tensorshelf._core import CommitResult, PendingSave
+from tensorshelf._group import council
 from tensorshelf._group.drift import Chunk
 from tensorshelf._group.part import Part
 from tensorshelf.errors import ForkedError, UnresolvedError
 
 logger = logging.getLogger("tensorshelf")
 
-_TELL_AFTER = 10.0  # seconds that something waits for other ranks
 _TICK = 0.05  # seconds between two looks for Ctrl-C
 
 
@@ -120,7 +120,7 @@ class GroupSave:
             waited = time.monotonic() - begin
             if waited >= self._timeout:
                 raise self.undecided(f"for {self._timeout:g} s")
-            if waited >= _TELL_AFTER and not told:
+            if waited >= council.TELL_AFTER and not told:
                 told = True
                 logger.warning("group: waiting: %s", self.undecided(f"for {waited:.0f} s").what)
 

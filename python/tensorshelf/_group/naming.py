@@ -14,13 +14,17 @@ tells it to whoever says hello by a word that nobody said before:
 
 import contextlib
 import json
+import logging
 import secrets
 import time
 from typing import NamedTuple
 
+from tensorshelf._group import council
 from tensorshelf._group.council import SLACK, error_of, fields_of, names_of
 from tensorshelf._group.wire import Wire, of_store
 from tensorshelf.errors import UnresolvedError
+
+logger = logging.getLogger("tensorshelf")
 
 _FIRST_NAP, _LONGEST_NAP = 0.0005, 0.02  # seconds
 _NAME = "what ranks say to each other"
@@ -68,22 +72,29 @@ class Naming(NamedTuple):
 
     def _await_all(self, name: str, words: dict[int, str], older: list[str]) -> None:
         missing = ranks = list(range(1, self.members))
-        end, nap = time.monotonic() + self.seconds, _FIRST_NAP
+        begin, nap, told = time.monotonic(), _FIRST_NAP, False
         while missing:
             for rank in missing:
                 self._welcome_anew(name, rank, words, older)
             missing = [rank for rank in missing if not self._is_here(name, words.get(rank))]
             if not missing:  # who was here may have been interrupted, and have come again
                 missing = [r for r in ranks if self._welcome_anew(name, r, words, older)]
-            if missing and time.monotonic() > end:
-                raise UnresolvedError(
-                    f"within {self.seconds:g} s {len(missing)} of {self.members} ranks did not "
-                    f"come: {names_of(missing)}",
-                    f"All ranks call {self.by}. Group(timeout=) says how long to wait.",
-                )
+            waited = time.monotonic() - begin
+            if missing and waited > self.seconds:
+                raise self._lack(missing, self.seconds)
+            if missing and waited > council.TELL_AFTER and not told:
+                told = True
+                logger.warning("group: waiting: %s", self._lack(missing, waited))
             if missing:
                 time.sleep(nap)
                 nap = min(2 * nap, _LONGEST_NAP)
+
+    def _lack(self, missing: list[int], seconds: float) -> UnresolvedError:
+        return UnresolvedError(
+            f"within {seconds:.3g} s {len(missing)} of {self.members} ranks did not come: "
+            f"{names_of(missing)}",
+            f"All ranks call {self.by}. Group(timeout=) says how long to wait: {self.seconds:g} s.",
+        )
 
     def _welcome_anew(self, name: str, rank: int, words: dict[int, str], older: list[str]) -> bool:
         """Whether it said another word than before. What an older start said is answered, too."""
