@@ -2,6 +2,7 @@
 save that is submitted twice.
 """
 
+import contextlib
 import pathlib
 import threading
 from typing import Any
@@ -13,7 +14,7 @@ torch = pytest.importorskip("torch")
 from group_ranks import Kept, Rank, Ranks, trained  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import member, station, wire  # noqa: E402
+from tensorshelf._group import member, station, together, wire  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -179,6 +180,37 @@ def test_places_that_were_refused_are_asked_for_again(tmp_path: pathlib.Path) ->
             return rank.group.rank
 
     assert sorted(ranks.run(body)) == [0, 1]
+
+
+def test_a_group_that_is_lost_as_a_save_begins_is_told_as_that(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread closes the pipeline then, of which the trainer knows nothing."""
+    save_into = together.save_into
+    told = []
+
+    def body(rank: Rank) -> None:
+        with rank.open() as shelf:
+            auto = rank.autosave(shelf)
+            auto.resume()
+            rank.step(auto, 1)
+            auto.wait()
+            if rank.rank == 1:
+                return
+
+            def lost(*args: Any) -> None:
+                auto._commits._started.member._lose(ts.UnresolvedError("gone", "Start anew."))
+                save_into(*args)
+
+            monkeypatch.setattr(together, "save_into", lost)
+            with pytest.raises(ts.UnresolvedError) as error:
+                rank.step(auto, 2)
+            told.append(error.value.what)
+            with contextlib.suppress(ts.ShelfError):
+                auto.close()
+
+    Ranks(tmp_path, 2).run(body, timeout=0.5)
+    assert told == ["gone"]
 
 
 def test_a_save_submitted_again_as_it_settles_is_under_way_no_more(

@@ -21,7 +21,7 @@ from tensorshelf._group.start import Agreed
 from tensorshelf._group.started import MOMENT, GroupShelf, Left, Started, start
 from tensorshelf._group.wire import in_short
 from tensorshelf._state.flatten import Flat, flatten
-from tensorshelf.errors import UnresolvedError, UnsupportedError
+from tensorshelf.errors import ClosedError, UnresolvedError, UnsupportedError
 
 logger = logging.getLogger("tensorshelf")
 
@@ -165,7 +165,11 @@ class Together:
         part, step = self._compared()
         self._saved = saved
         self._running().member.pipeline = pipeline
-        save_into(saved, pipeline, shelf._assignments.session, plan, step, part.mark())
+        try:
+            save_into(saved, pipeline, shelf._assignments.session, plan, step, part.mark())
+        except ClosedError:
+            self._running().member.refuse_lost()  # who is lost closes it
+            raise
         return self._submit(saved[0])
 
     def anew(self, shelf: GroupShelf, flat: Flat) -> Commit:
