@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from tensorshelf import _names
 from tensorshelf._progress import Report, reporter
+from tensorshelf._spelling import spelled
 from tensorshelf._state import load as _load
 from tensorshelf._state.record import Reads
 
@@ -24,6 +25,7 @@ class Named:
 
     _core: HasNames
 
+    @spelled
     def load(
         self: Reads,
         keys: str | Iterable[str] | None = None,

@@ -20,6 +20,7 @@ from tensorshelf._options import BlockOptions, choice, encoded_path, new_options
 from tensorshelf._placing import Placing, Rules
 from tensorshelf._progress import Report, reporter
 from tensorshelf._shelf import Shelf
+from tensorshelf._spelling import spelled
 from tensorshelf.errors import ShelfBusy, ShelfNotFound, TierWarning
 
 logger = logging.getLogger("tensorshelf")
@@ -40,6 +41,7 @@ _ON_PIN = {"wait": _core.OnPin.wait, "outrun": _core.OnPin.outrun}
 _warned: set[str] = set()
 
 
+@spelled
 def open(
     path: str | os.PathLike[str],
     mode: str = "a",
@@ -177,7 +179,7 @@ def open(
         heal=options.heal,
         salvage=options.salvage,
         further=further,
-        caller=_opening.caller(1),
+        caller=_opening.caller(),
         file=_opening.file_id(native_path),
     )
     shelf = Shelf(core, opening)
@@ -322,4 +324,5 @@ def _warn_of_fallbacks(notes: tuple[str, ...], whose: str = "") -> None:
     for note in notes:
         if note not in _warned:
             _warned.add(note)
-            warnings.warn(whose + note, TierWarning, stacklevel=3)
+            _, level = _opening.outside()
+            warnings.warn(whose + note, TierWarning, stacklevel=level)

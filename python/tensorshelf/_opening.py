@@ -2,10 +2,13 @@
 
 import os
 import sys
+import types
 from dataclasses import dataclass
 from typing import Any
 
 from tensorshelf._media import FurtherMedia
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,15 @@ def file_id(path: str | bytes) -> tuple[int, int] | None:
     return (found.st_rdev, 0) if found.st_rdev else (found.st_dev, found.st_ino)
 
 
-def caller(depth: int) -> str:
-    """The file and line that called the function which is ``depth`` frames up."""
-    frame = sys._getframe(depth + 1)
+def outside() -> tuple[types.FrameType, int]:
+    """Who called the package: that frame, and its level, where who asks is level 1."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return frame, level
+
+
+def caller() -> str:
+    """The file and line that called the package."""
+    frame, _ = outside()
     return f"{os.path.basename(frame.f_code.co_filename)}, line {frame.f_lineno}"

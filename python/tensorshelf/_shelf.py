@@ -23,6 +23,7 @@ from tensorshelf._group.group import Group
 from tensorshelf._numbers import id_bytes, step_number
 from tensorshelf._opening import Opening
 from tensorshelf._progress import Report, reporter
+from tensorshelf._spelling import spelled
 from tensorshelf._state import fill as _fill
 from tensorshelf._state import save as _save
 from tensorshelf._state.flatten import Flat, flatten
@@ -78,6 +79,7 @@ class Shelf(Versioned):
         self._path = info.path  # the last of its parts: __del__ asks for it
         _exit.close_at_exit(self)
 
+    @spelled
     def save(
         self,
         state: Any,
@@ -153,6 +155,7 @@ class Shelf(Versioned):
             uncommitted=uncommitted,
         )
 
+    @spelled
     def load_into(
         self,
         state: Any,

@@ -27,6 +27,7 @@ from tensorshelf._progress import Report, reporter
 from tensorshelf._room import Roomy
 from tensorshelf._scrub import Scrub, ScrubOptions
 from tensorshelf._size import parse_size
+from tensorshelf._spelling import spelled
 from tensorshelf._versions import PinnedVersion, RetainedVersion, Transaction
 from tensorshelf.errors import BadArgument, ReadOnlyError, UnsupportedError
 
@@ -218,6 +219,7 @@ class Versioned(Roomy):
         after = self.version if after is None else version_number(after)
         return VersionDiff(**self._core.diff(version_number(before), after))
 
+    @spelled
     def snapshot(
         self,
         path: str | os.PathLike[str],

@@ -32,6 +32,7 @@ from tensorshelf._commit import Commit
 from tensorshelf._drain.drainer import Drainer
 from tensorshelf._group.together import Together
 from tensorshelf._numbers import count_of, steps_done
+from tensorshelf._spelling import spelled
 from tensorshelf.errors import (
     AbandonedError,
     BadArgument,
@@ -104,6 +105,7 @@ class Autosave:
             self._notices.unsaved_schedule()
         self._signals = Signals(caught, weakly(self._land))
 
+    @spelled
     def batches(
         self, loader: Iterable[Any], *, epoch: int | None = None, by_sampler: bool = False
     ) -> Batches:
@@ -122,6 +124,7 @@ class Autosave:
         """
         return self._run.loaders.add(loader, by_sampler=by_sampler).of_epoch(epoch)
 
+    @spelled
     def resume(
         self,
         *,
@@ -328,8 +331,7 @@ class Autosave:
             self._notices.loaders_left_alone(left_alone)
 
     def _look_behind(self) -> None:
-        if (found := self._behind.changed()) is not None:
-            self._notices.changed_behind(*found)
+        self._notices.changed_behind(self._behind.changed())
 
     def _before_optimizer(self) -> None:
         self._steps.optimizer_stepped = True

@@ -72,8 +72,11 @@ class Notices:
             "given: a run that resumes begins it anew. Give autosave(scheduler=)"
         )
 
-    def changed_behind(self, step: int, keys: list[str]) -> None:
+    def changed_behind(self, found: tuple[int, list[str]] | None) -> None:
         """Once, and never raised: it may be meant."""
+        if found is None:
+            return
+        step, keys = found
         logger.warning(
             "autosave: %s changed behind step(%d), and before the next batch: a run that resumes "
             "there has that neither saved nor done again. Call step() last in the loop, or "
