@@ -184,6 +184,13 @@ def test_what_was_prepared_for_other_steps_is_left_out(two, monkeypatch):
         assert shelf.step == 2
 
 
+@pytest.mark.parametrize("name", ["whole.pt", "whole.npz"])
+def test_a_path_of_another_format_is_refused(tmp_path, name):
+    with pytest.raises(ts.errors.BadArgument, match="would be a shelf") as told:
+        ts.merge([tmp_path / "run.0.shelf"], tmp_path / name)
+    assert ".safetensors" in told.value.remedy
+
+
 def test_what_is_there_stays(two):
     two.run(trained(1))
     merged(two)

@@ -17,6 +17,9 @@ from tensorshelf._shelf import Shelf
 from tensorshelf._state.paths import RECORD
 from tensorshelf.errors import BadArgument
 
+# Who says so expects no shelf.
+_OF_OTHERS = (".pt", ".pth", ".bin", ".ckpt", ".npz", ".npy", ".h5", ".pkl")
+
 
 @dataclass(frozen=True)
 class Merged:
@@ -68,6 +71,11 @@ def merge(
         raise BadArgument(f"size={size!r} is of a shelf, and {target} is none", "Leave it out.")
     if to_file:
         export.require()
+    elif (suffix := os.path.splitext(target)[1]) in _OF_OTHERS:
+        raise BadArgument(
+            f"{target} would be a shelf, and {suffix} is of another format",
+            f"Let it end with {export.SUFFIX}, for a file of that, or as a shelf's does.",
+        )
     refuse_existing(target)
     with contextlib.ExitStack() as stack:
         ranks = open_ranks(paths, stack)
