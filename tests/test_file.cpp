@@ -124,6 +124,9 @@ TEST_CASE("open: what is not a shelf's file is refused, and the text says why") 
   }
   const auto error = error_of([&] { ShelfFile::open(dir / "my runs/1/run.shelf", true); });
   REQUIRE(error);
+  const auto pattern = error_of([&] { ShelfFile::open(dir / "run.*.shelf", false); });
+  REQUIRE(pattern);
+  CHECK(contains(pattern->remedy(), "No file matches"));
   CHECK(contains(error->remedy(), "`mkdir -p '" + (dir / "my runs/1").native() + "'`"));
 }
 

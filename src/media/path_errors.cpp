@@ -39,6 +39,10 @@ std::string message(int error) { return std::generic_category().message(error); 
                             parent.native()),
                 fmt::format("make it first: `mkdir -p {}`", shell_quoted(parent.native())), ENOENT);
   }
+  if (path.native().find_first_of("*?") != std::string::npos) {
+    throw Error(Errc::not_found, fmt::format("no shelf at {}", path.native()),
+                "no file matches: a shell leaves such a pattern as it is then", ENOENT);
+  }
   throw Error(Errc::not_found, fmt::format("no shelf at {}", path.native()),
               "check the path, or create one with mode=\"a\" or mode=\"x\"", ENOENT);
 }
