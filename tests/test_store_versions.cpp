@@ -65,7 +65,10 @@ TEST_CASE("another split of the same sum is taken up, another sum refused") {
     CAPTURE(keep, in_flight);
     options.keep = keep;
     options.in_flight = in_flight;
-    CHECK(code_of([&] { kept.open(options); }) == Errc::bad_argument);
+    const auto error = error_of([&] { kept.open(options); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::bad_argument);
+    CHECK(contains(error->remedy(), "snapshot() makes one with the keep"));
   }
   options.keep = 0;
   options.in_flight = {};  // what is left of the sum: 3

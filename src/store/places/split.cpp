@@ -51,11 +51,14 @@ Split split_of(const format::Root& root, const OpenOptions& options) {
     split = {sum - std::min(sum, *options.in_flight), *options.in_flight};
   }
   if (split.in_flight == 0 || split.keep > sum || split.keep + split.in_flight != sum) {
-    throw Error(Errc::bad_argument,
-                fmt::format("{} was asked for; the shelf was made for keep + in_flight = {}, and "
-                            "has keep={} and in_flight={} now",
-                            asked(options), sum, root.keep, root.in_flight),
-                allowed(options, sum, true) + "; or copy the tensors into a new shelf.");
+    throw Error(
+        Errc::bad_argument,
+        fmt::format("{} was asked for; the shelf was made for keep + in_flight = {}, and "
+                    "has keep={} and in_flight={} now",
+                    asked(options), sum, root.keep, root.in_flight),
+        allowed(options, sum, true) +
+            "; or go on from a copy: snapshot() makes one with the keep and in_flight of its "
+            "options.");
   }
   return split;
 }
