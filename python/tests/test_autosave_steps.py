@@ -43,6 +43,28 @@ def test_the_step_beside_an_autosave_is_the_runs(shelf_path: pathlib.Path) -> No
         assert shelf.note[0] == 1
 
 
+def test_a_tensor_that_was_renamed_is_made_anew_by_the_next_save(
+    shelf_path: pathlib.Path,
+) -> None:
+    """Under its own name, by which the record has it."""
+    values = np.zeros(1000)
+    with ts.open(shelf_path) as shelf:
+        auto = shelf.autosave(values=values)
+        auto.resume()
+        for step in (1, 2, 3):
+            values[:] = step
+            auto.step(step)
+            auto.wait()
+            if step == 2:
+                shelf.rename("values", "other")
+        assert (shelf["values"].numpy() == 3).all()
+        assert (shelf["other"].numpy() == 2).all()
+        auto.close()
+    with ts.open(shelf_path) as shelf:
+        assert shelf.autosave(values=values).resume() == 3
+        assert (values == 3).all()
+
+
 @pytest.mark.parametrize("epoch", [True, 1.0, "1", np.array([1]), -1])
 def test_an_epoch_is_a_whole_number(shelf: ts.Shelf, epoch: Any) -> None:
     """What is saved of it has to be one when the run is resumed."""

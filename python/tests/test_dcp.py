@@ -108,6 +108,19 @@ def test_writers_of_one_path_have_one_set_of_options(tmp_path: pathlib.Path) -> 
     assert_same(load(ShelfReader(path)), state_of(5))
 
 
+def test_a_writer_by_way_of_a_linked_folder_is_one_of_the_same_path(
+    tmp_path: pathlib.Path,
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    with ShelfWriter(tmp_path / "there" / "run.shelf") as first:
+        save(state_of(1), first)
+        save(state_of(2), ShelfWriter(tmp_path / "link" / "run.shelf"))
+        assert_same(load(ShelfReader(tmp_path / "link" / "run.shelf")), state_of(2))
+        save(state_of(3), first)
+    assert contents(tmp_path / "there" / "run.0.shelf")[0] == 3
+
+
 def test_a_writer_that_was_closed_closes_nothing_of_another_s(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "run.shelf"
     first = ShelfWriter(path, threads=2)
@@ -283,7 +296,10 @@ def test_copies_for_the_background_use_their_memory_again(tmp_path: pathlib.Path
     state["a"].fill_(3.0)
     third = writer.stage(state)
     assert third["a"].data_ptr() == place
-    assert (second["a"][0], third["a"][0]) == (2, 3)
+    state["a"].fill_(4.0)
+    fourth = writer.stage(state)  # both before are in use, one of them in memory used again
+    assert fourth["a"].data_ptr() not in (second["a"].data_ptr(), third["a"].data_ptr())
+    assert (second["a"][0], third["a"][0], fourth["a"][0]) == (2, 3, 4)
     writer.close()
 
 
@@ -428,15 +444,16 @@ def test_a_record_that_is_none(tmp_path: pathlib.Path, record: Any) -> None:
     assert "'__dcp__'" in text
 
 
-def test_damage_is_found_as_it_is_read(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("count", [4096, 2 << 20], ids=["by the caller", "side by side"])
+def test_damage_is_found_as_it_is_read(tmp_path: pathlib.Path, count: int) -> None:
     path = tmp_path / "run.0.shelf"
     with ShelfWriter(tmp_path / "run.shelf") as writer:
-        save({"a": torch.full((4096,), 7.0)}, writer)
+        save({"a": torch.full((count,), 7.0)}, writer)
     data = bytearray(path.read_bytes())
-    at = data.index(np.full(4096, 7.0, np.float32).tobytes())
+    at = data.index(np.full(count, 7.0, np.float32).tobytes())
     data[at + 100] ^= 1
     path.write_bytes(data)
-    found = {"a": torch.zeros(4096)}
+    found = {"a": torch.zeros(count)}
     with alone(), pytest.raises(dcp.CheckpointException) as caught:
         dcp.load(found, storage_reader=ShelfReader(tmp_path / "run.shelf"))
     error = caught.value.failures[0][0]

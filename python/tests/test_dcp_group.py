@@ -334,6 +334,19 @@ def test_a_rank_without_a_part_keeps_its_shelf_no_longer_open(tmp_path: pathlib.
     assert sorted(run_ranks(save_what_one_has, 2, tmp_path)) == [0, 2]
 
 
+def save_by_rank_1_alone(rank: int, folder: pathlib.Path) -> None:
+    with ShelfWriter(folder / "run.shelf") as writer:
+        dcp.save({"same": torch.ones(5)} if rank == 1 else {}, storage_writer=writer)
+
+
+def test_a_save_that_rank_0_has_no_part_of_is_one(tmp_path: pathlib.Path) -> None:
+    run_ranks(save_by_rank_1_alone, 2, tmp_path)
+    found = {"same": torch.zeros(5)}
+    with alone():
+        dcp.load(found, storage_reader=ShelfReader(tmp_path / "run.shelf"), no_dist=True)
+    assert found["same"].tolist() == [1.0] * 5
+
+
 def save_and_open_the_others(rank: int, folder: pathlib.Path) -> int:
     """The tensors of the other rank's shelf, which that has closed."""
     import torch.distributed as dist
@@ -342,7 +355,9 @@ def save_and_open_the_others(rank: int, folder: pathlib.Path) -> int:
         dcp.save(state_of(1.0, 2), storage_writer=writer)
         dist.barrier()
         with ts.open(folder / f"run.{1 - rank}.shelf", "r+") as shelf:
-            return len(shelf)
+            count = len(shelf)
+        dist.barrier()  # closing a writer would let its shelf go
+        return count
 
 
 def test_a_rank_with_a_part_keeps_its_shelf_no_longer_open(tmp_path: pathlib.Path) -> None:

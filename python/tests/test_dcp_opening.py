@@ -2,11 +2,13 @@
 and what is told of those that lack.
 """
 
+import errno
 import pathlib
+import threading
 from typing import Any
 
 import pytest
-from dcp_ranks import run_ranks
+from dcp_ranks import alone, run_ranks
 
 import tensorshelf as ts
 
@@ -71,6 +73,34 @@ def test_a_record_that_a_power_loss_took_back_commits_no_part(
     assert shelf.prepared is not None
     home.close()
     check_whole(tmp_path, 1.0)
+
+
+def test_waiting_for_a_part_that_another_process_holds_ends(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has to be committed before it is read."""
+    run_ranks(save_unheard, 2, tmp_path, [1.0])
+    open_ = Access.open
+    told: list[str] = []
+
+    def held(self: Access, path: str, mode: Any = "r") -> ts.Shelf:
+        if mode == "r+" and path.endswith("run.1.shelf"):
+            raise ts.ShelfBusy("another process has it open", "Wait for it.", errno.EAGAIN)
+        return open_(self, path, mode)
+
+    def load() -> None:
+        reader = ShelfReader(tmp_path / "run.shelf", lock_wait=0.5)
+        with pytest.raises(dcp.CheckpointException) as caught:
+            dcp.load({"w": torch.zeros(8, 3)}, storage_reader=reader, no_dist=True)
+        told.append(str(caught.value))
+
+    monkeypatch.setattr(Access, "open", held)
+    loading = threading.Thread(target=load, daemon=True)
+    with alone():
+        loading.start()
+        loading.join(20)
+    assert not loading.is_alive()
+    assert "cannot be committed for loading: another process has it open" in told[0]
 
 
 def opened_to_write(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -93,6 +93,13 @@ def test_metadata() -> None:
     assert [index.index for index in found.storage_data] == [1, None]
 
 
+def test_a_room_that_is_far_too_large_is_replaced() -> None:
+    """And one that is a little too large is used again, so that lengths may vary."""
+    before = Tensor(bytes(100_000))
+    assert _room.filled(bytes(40_000), before).nbytes == before.nbytes
+    assert _room.filled(bytes(10), before).nbytes < before.nbytes // 4
+
+
 @pytest.mark.parametrize("version", [None, "2.0", ("2", 0), {"major": 2}], ids=str)
 def test_versions_of_other_kinds_come_back(version: Any) -> None:
     given = whole()

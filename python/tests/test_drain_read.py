@@ -1,13 +1,16 @@
 """What is read of a shelf to be drained, and what counts as lying at a remote already."""
 
+import itertools
 import os
 import pathlib
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from drain_remotes import (
+    PIECE,
     Remote,
     assign,
     check_whole,
@@ -22,7 +25,7 @@ from drain_run import Run, fetched
 from support import check
 
 import tensorshelf as ts
-from tensorshelf._drain import place, roll
+from tensorshelf._drain import place, roll, upload
 from tensorshelf._drain.catalog import epoch_of, names_at
 from tensorshelf._drain.manifest import CHUNKS, FOLDER, Manifest
 from tensorshelf._drain.stage import Spool
@@ -148,6 +151,34 @@ def test_a_piece_that_could_not_be_put_is_not_taken_for_there(
                 copied(made, shelf, tmpfs)
         copied(made, shelf, tmpfs)
         ts.fetch("nowhere", tmpfs / "back.shelf")
+
+
+def test_equal_pieces_of_a_version_are_sent_once(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the second comes while the first is on its way."""
+    remote, number, another = Remote(), itertools.count(), threading.Event()
+    use(monkeypatch, remote)
+    put = remote.put
+
+    def late(path: str, data: bytes) -> None:
+        if next(number) == 0:
+            assert another.wait(60)
+        else:
+            another.set()
+        put(path, data)
+
+    monkeypatch.setattr(remote, "put", late)
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        shelf.x = np.repeat([1, 1, 2], PIECE // 8)
+        shelf.persist()
+        spool = Spool(str(tmpfs))
+        staged = new_site(shelf).stage(shelf._core, 1, spool)
+        done: dict[str, Any] = {"wait": lambda nbytes: None, "moved": lambda nbytes: None}
+        upload.send(remote, staged, spool, upload.Pieces(remote), suffix="", threads=2, **done)
+        spool.close()
+    assert len(staged.spooled) == 3
+    assert len(remote.puts) == len(set(remote.puts)) == 2
 
 
 def test_a_spool_that_was_cut_short_is_told(tmp_path: pathlib.Path) -> None:

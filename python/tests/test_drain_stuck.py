@@ -199,6 +199,28 @@ def test_a_failure_is_told_again_behind_a_success(
     assert caplog.text.count("the remote failed") == 2
 
 
+def test_each_outage_begins_with_the_first_pause(
+    shelf: ts.Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(copier.Copier, "_sleep", lambda self, seconds: pauses.append(seconds))
+    down = ts.errors.IoError("the remote failed", "Try again.")
+    turns = iter([down, down, down, None, down, True, down, down, standing.GivenUp()])
+
+    def turn() -> bool | None:
+        made = next(turns)
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    work = SimpleNamespace(begin=lambda: None, turn=turn, failed=lambda: None, end=lambda: None)
+    noted = standing.Standing(shelf._core, "nowhere", None)
+    copier.Copier(ts.Drain("nowhere"), noted, work).run()
+    first = copier._FIRST_PAUSE
+    grows = [first, 2 * first, 4 * first, copier._LOOK_SECONDS, 8 * first]  # none was sent between
+    assert pauses == [*grows, first, 2 * first]
+
+
 def test_a_failure_of_the_last_attempt_is_told(
     shelf: ts.Shelf, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,7 @@ pytest.importorskip("msgpack")
 from group_ranks import Kept, Rank, damage, dying, keepers, same, steps, telling  # noqa: E402
 
 import tensorshelf as ts  # noqa: E402
-from tensorshelf._group import agree, copies, kept, link, member, stream, wire  # noqa: E402
+from tensorshelf._group import agree, copies, kept, link, member, stream, together, wire  # noqa: E402
 from tensorshelf._group.offer import Held, Offer  # noqa: E402
 from tensorshelf._group.part import Part  # noqa: E402
 from tensorshelf._group.writers import Site  # noqa: E402
@@ -444,6 +444,26 @@ def test_a_fetch_that_fails_leaves_nothing_assigned(three, monkeypatch):
     assert found[0] == []
 
 
+def test_a_copy_that_refused_keeps_nothing_assigned(three, monkeypatch):
+    """It would get into the next version of the copy."""
+    put, names = kept.Keeper._put, []
+
+    def put_and_commit(self, asked):
+        try:
+            put(self, asked)
+        except ts.CorruptError:
+            self._shelf.core.persist(self._shelf.session, asked["step"])
+            names.append(self._shelf.core.names())
+            raise
+
+    monkeypatch.setattr(kept.Keeper, "_put", put_and_commit)
+    monkeypatch.setattr(stream, "receive", came_otherwise(stream.receive))
+    for told, step in three.run(lambda rank: telling(rank, 1)):
+        assert step is None
+        assert "it came otherwise" in str(told[0][1])
+    assert names == [[]] * 3
+
+
 def test_a_fetch_that_fails_and_stays_assigned_says_so(three, monkeypatch):
     three.run(lambda rank: steps(rank, 2))
     three.path(0).unlink()
@@ -626,9 +646,20 @@ def test_what_nobody_foresaw_at_a_keeper_is_told(three, monkeypatch):
 
 
 def test_a_keeper_ends_though_its_owner_does_not_say_bye(three, monkeypatch):
+    start, begun = kept.Keeper.start, []
+
+    def noted(self):
+        begun.append(self._thread)
+        start(self)
+
+    monkeypatch.setattr(kept.Keeper, "start", noted)
     monkeypatch.setattr(copies.Copy, "bye", lambda self: None)
-    three.run(lambda rank: steps(rank, 1), timeout=1)
-    assert not [each for each in threading.enumerate() if each.name == "tensorshelf-keeper"]
+    monkeypatch.setattr(together, "_FAREWELL", 0.1)
+    assert three.run(lambda rank: steps(rank, 1)) == [(0, 0.0), (0, 1.0), (0, 2.0)]
+    assert len(begun) == 3
+    for thread in begun:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in begun)
 
 
 def test_saves_leave_nothing_in_the_store(three):

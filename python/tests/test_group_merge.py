@@ -200,6 +200,16 @@ def test_what_is_there_stays(two):
     assert (two.folder / "whole.shelf").read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["whole.shelf", "whole.safetensors"])
+def test_what_is_there_is_refused_before_anything_is_read(two, name):
+    """As that may take long: here there is nothing to read."""
+    if name.endswith(".safetensors"):
+        pytest.importorskip("safetensors")
+    (two.folder / name).write_bytes(b"of somebody")
+    with pytest.raises(ts.ShelfExists):
+        merged(two, to=name)
+
+
 def test_where_it_fails_no_file_is_left(two):
     def body(rank: Rank):
         with rank.open() as shelf:

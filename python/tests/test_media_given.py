@@ -170,6 +170,18 @@ def test_of_a_medium_and_its_mirror_a_reader_may_lack_one(
     assert value(moved) == 7
 
 
+def test_the_log_names_a_mirror_that_is_not_there(
+    shelf_path: Path, mirror: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For reading, which does without: as where its path was mistyped."""
+    with ts.open(shelf_path, mirror=mirror) as shelf:
+        commit(shelf, 1)
+    mirror.unlink()
+    with ts.open(shelf_path, "r", mirror=mirror) as shelf:
+        assert shelf.step == 1
+    assert f"its mirror {mirror} is not there" in caplog.text
+
+
 def test_a_mirror_that_lacks_one_opening_stands_for_a_shelf_without_roots(
     shelf_path: Path, mirror: Path
 ) -> None:
