@@ -63,10 +63,14 @@ struct RecordedChunk {
 // Some chunks of a tensor, side by side, as they were at one moment.
 class RecordedChunks {
  public:
-  RecordedChunks(StoredTensor& tensor, std::uint64_t first, std::uint64_t seen_in)
-      : tensor_(tensor), first_(first), seen_in_(seen_in) {}
+  // Has memory for so many: they are added with a lock held.
+  RecordedChunks(StoredTensor& tensor, std::uint64_t first, std::uint64_t count)
+      : tensor_(tensor), first_(first) {
+    if (count > 1) more_.reserve(count - 1);
+  }
 
   StoredTensor& tensor() const { return tensor_; }
+  void are_of(std::uint64_t version) { seen_in_ = version; }
   void add(const format::ChunkRecord& record) {
     if (count_++ == 0) {
       one_ = record;
@@ -81,7 +85,7 @@ class RecordedChunks {
  private:
   StoredTensor& tensor_;
   std::uint64_t first_;
-  std::uint64_t seen_in_;
+  std::uint64_t seen_in_ = 0;
   std::uint64_t count_ = 0;
   format::ChunkRecord one_ = {};  // most reads are of one chunk, and need no memory for it
   std::vector<format::ChunkRecord> more_;

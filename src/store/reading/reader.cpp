@@ -38,6 +38,7 @@ RecordedChunks Reader::records(StoredTensor& tensor, std::uint64_t offset, std::
   if (with_staged) tensor.check_there();
   const std::uint64_t first = offset / kChunkBytes;
   const std::uint64_t count = size == 0 ? 0 : (offset + size - 1) / kChunkBytes - first + 1;
+  RecordedChunks records(tensor, first, count);
   const auto lock = state_.lock_usable();
   const Version& version = state_.version_of(which);
   if (!(with_staged && state_.open) && !has(version, tensor)) {
@@ -48,7 +49,7 @@ RecordedChunks Reader::records(StoredTensor& tensor, std::uint64_t offset, std::
   }
   const bool dirty = with_staged && state_.open && tensor.attempt == state_.open->sequence;
   if (dirty) tensor.check_not_spoiled(state_.open->sequence);
-  RecordedChunks records(tensor, first, version.number());
+  records.are_of(version.number());
   for (std::uint64_t chunk = first; chunk < first + count; ++chunk) {
     const bool staged = dirty && tensor.written.contains(chunk);
     const ChunkRecord record =
