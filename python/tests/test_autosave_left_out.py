@@ -191,7 +191,7 @@ def test_the_shelf_does_not_go_back_without_its_objects(reopen: Any) -> None:
 
 
 def test_a_shelf_that_nobody_has_any_more_is_closed(shelf_path: pathlib.Path) -> None:
-    """By its own name alone: handlers of signals stay for as long as the process."""
+    """Though a handler of a signal, which stays for good, was set for its autosave."""
     values = np.zeros(1)
 
     def run() -> None:

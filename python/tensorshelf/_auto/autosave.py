@@ -377,7 +377,7 @@ class Autosave:
         self.every = self._commits.chosen(wished)
         saved = self._flight.begin(self._run, number)
         self._steps.saved = number
-        self._behind.saved(number)
+        self._behind.saved(number, asked=bool(self._run.loaders.made))
         self._timeline.saved(number, saved, self._feed.saved_names)
         if self._began is None and self._feed.sources is not None:
             self._began = Start.of(self._run.shelf.info(), self._feed.sources)

@@ -28,9 +28,9 @@ class Behind:
         self._saved: dict[str, Any] = {}
         self._step: int | None = None
 
-    def saved(self, step: int) -> None:
-        """That step was saved just now."""
-        self._saved = dict(_marks(self._state)) if self._left else {}
+    def saved(self, step: int, *, asked: bool) -> None:
+        """That step was saved just now; whether somebody may ask what changed since."""
+        self._saved = dict(_marks(self._state)) if asked and self._left else {}
         self._left -= self._left > 0 and step != self._step
         self._step = step
 
