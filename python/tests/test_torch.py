@@ -121,14 +121,18 @@ def test_large_strided_sources_go_in_blocks(shelf: ts.Shelf) -> None:
     assert same(shelf.c.torch(), torch.complex(value, -value))
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor", "ignore:The PyTorch API of nested")
 def test_layouts_that_cannot_be_stored(shelf: ts.Shelf) -> None:
     cases = [
         torch.eye(3).to_sparse(),
         torch.empty(3, device="meta"),
         torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.quint8),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
     ]
     for value in cases:
+        with pytest.raises(ts.NotStorable, match=r"state\['x'\]: a "):
+            shelf.save({"x": value})
         with pytest.raises(ts.LayoutError) as caught:
             shelf.x = value
         assert caught.value.remedy

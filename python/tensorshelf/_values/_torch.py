@@ -123,6 +123,10 @@ class TorchSource:
     conversion = "value.to(torch.{})"
 
     def __init__(self, tensor: "torch.Tensor") -> None:
+        if tensor.is_nested:
+            raise LayoutError(
+                "a nested tensor has no shape of its own", "Store what it is made of: its unbind()."
+            )
         if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
             raise LayoutError(
                 f"a {tensor.layout} {tensor.dtype} tensor cannot be stored",
