@@ -128,6 +128,40 @@ def test_an_object_that_may_have_the_schedule_is_believed(
         assert warnings(caplog) == []
 
 
+def test_steps_that_begin_anew_are_told_once(
+    shelf: ts.Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where each epoch counts from one, or where nobody took what resume() returned."""
+    with shelf.autosave(x=[1]) as auto:
+        for step in (1, 2, 2, 1, 2, 1):
+            auto.step(step)
+        (text,) = warnings(caplog)
+        assert "step(1) comes behind step 2" in text
+        assert "on from what resume() returns" in text
+    caplog.clear()
+    with shelf.autosave(x=[1]) as auto:
+        assert auto.resume() == 1
+        auto.step(0)
+    (text,) = warnings(caplog)
+    assert "step(0) comes behind step 1" in text
+
+
+def test_steps_behind_what_a_run_went_back_to_are_not_told(
+    shelf_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ts.open(shelf_path, mode="w", keep=4) as shelf:
+        with shelf.autosave(x=[1]) as auto:
+            for step in range(1, 5):
+                auto.step(step)
+            assert auto.rollback(2) == 2
+            auto.step(3)
+            auto.step(7)
+            auto.wait()
+            assert auto.resume() == 7
+            auto.step(8)
+        assert warnings(caplog) == []
+
+
 @pytest.mark.parametrize("key", ["optimizer", "scheduler", "scaler"])
 def test_a_copy_of_a_state_is_refused(shelf: ts.Shelf, key: str) -> None:
     """Training does not change it: it would be saved as it was, and resumed into nothing."""

@@ -150,6 +150,7 @@ class Autosave:
                 if not self._commits.mend(self._run.shelf):
                     raise
                 step = self._run.resume(strict=strict, rename=rename, exchange=exchange)
+        self._steps.resumed(step)
         self._feed.plan_ahead(self._run.shelf, self._run.state)
         self._commits.resumed(self._run.shelf)
         return step
@@ -165,10 +166,9 @@ class Autosave:
         way, or None. Raises UnsupportedError where the shelf holds a run that was not resumed,
         another ``autosave()`` took the place of this one, or gradients are being added up.
         """
-        number = steps_done(n)
         self._check_turn()
         begin = time.monotonic()
-        self._steps.told = number
+        number = self._steps.tell(steps_done(n))
         try:
             self.every = self._commits.interval(number, self.every, forced=force)
         except ShelfError as error:
