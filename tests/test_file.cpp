@@ -15,6 +15,7 @@
 
 #include "catch.hpp"
 #include "media/file.hpp"
+#include "media/file_lock.hpp"
 #include "media/file_temporary.hpp"
 #include "media/media.hpp"
 #include "refused_call.hpp"
@@ -193,6 +194,41 @@ TEST_CASE("open: a writer excludes writers, not readers, and is named") {
     const ShelfFile reader = ShelfFile::open(path, false);
     ShelfFile::open(path, true);
   }
+}
+
+TEST_CASE("busy: of a writer that was killed, the child that keeps its file is named") {
+  const scratch::Directory dir;
+  const fs::path path = dir / "run.shelf";
+  scratch::put(path, "x");
+  std::array<int, 2> said{};
+  std::array<int, 2> held{};
+  REQUIRE(::pipe(said.data()) == 0);
+  REQUIRE(::pipe(held.data()) == 0);
+  const bool took = scratch::exited_well(scratch::in_child([&] {
+    const int fd = open_to_lock(path);
+    if (fd < 0 || !try_lock(fd, path)) return false;
+    const pid_t worker = ::fork();
+    if (worker == 0) {  // as a loader's worker: it has all of its parent's descriptors
+      ::close(held[1]);
+      char none = 0;
+      [[maybe_unused]] const auto ended = ::read(held[0], &none, 1);
+      ::_exit(0);
+    }
+    return ::write(said[1], &worker, sizeof worker) == sizeof worker;
+  }));
+  pid_t worker = 0;
+  CHECK((took && ::read(said[0], &worker, sizeof worker) == sizeof worker));
+  struct stat inode = {};
+  CHECK(::stat(path.c_str(), &inode) == 0);
+  const auto error = error_of([&] { throw_busy(path, inode); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::busy);
+  if (lock_holder(inode) != 0) {  // where /proc/locks names the writer
+    CHECK(contains(error->what(), "by pid " + std::to_string(worker) + ", a child of pid "));
+    CHECK(contains(error->what(), "which itself has ended"));
+    CHECK(contains(error->remedy(), "stop that child"));
+  }
+  for (const int fd : {said[0], said[1], held[0], held[1]}) ::close(fd);  // the worker ends
 }
 
 TEST_CASE("open: without permission it is read_only, and reading still works") {

@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <system_error>
@@ -41,6 +43,31 @@ long lock_holder(const struct stat& inode) {
 }
 
 namespace {
+
+// Which living process has a descriptor with that lock: the taker itself, or who inherited it. 0
+// where /proc shows none, as of other users' processes. Each descriptor's text in /proc has the
+// locks of its open file: "lock:\t1: FLOCK  ADVISORY  WRITE 4211 fe:00:1234 0 EOF".
+long who_keeps_lock(const struct stat& inode) {
+  const auto node =
+      fmt::format(" {:02x}:{:02x}:{} ", major(inode.st_dev), minor(inode.st_dev), inode.st_ino);
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator processes("/proc", ignored), end; processes != end;
+       processes.increment(ignored)) {
+    const long pid = std::atol(processes->path().filename().c_str());
+    if (pid <= 0) continue;
+    std::filesystem::directory_iterator each(processes->path() / "fdinfo", ignored);
+    for (; each != end; each.increment(ignored)) {
+      std::ifstream descriptor(each->path());
+      for (std::string line; std::getline(descriptor, line);) {
+        if (line.starts_with("lock:") && line.find(" FLOCK ") != std::string::npos &&
+            line.find(node) != std::string::npos) {
+          return pid;
+        }
+      }
+    }
+  }
+  return 0;
+}
 
 bool has_ended(long pid) { return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH; }
 
@@ -97,10 +124,12 @@ void throw_busy(const std::filesystem::path& path, const struct stat& inode) {
   }
   if (has_ended(pid)) {
     // The lock belongs to the descriptor, which a forked child shares and keeps open.
+    const long child = who_keeps_lock(inode);
+    const auto kept_by = child == 0 ? "a child" : fmt::format("pid {}, a child", child);
     throw Error(Errc::busy,
-                fmt::format("{} is open for writing by a child of pid {}, which itself has ended",
-                            path.native(), pid),
-                "use mode=\"r\" or stop its children");
+                fmt::format("{} is open for writing by {} of pid {}, which itself has ended",
+                            path.native(), kept_by, pid),
+                "use mode=\"r\" or stop that child");
   }
   throw Error(Errc::busy, fmt::format("{} is open for writing by pid {}", path.native(), pid),
               "use mode=\"r\" or stop it");
