@@ -104,7 +104,7 @@ void Store::check_may_heal() {
   state_.check_writable();
   {
     const std::lock_guard lock(state_.structure);
-    if (state_.undecided()) state_.throw_unresolved("nothing can be restored");
+    if (state_.versions.undecided()) state_.throw_unresolved("nothing can be restored");
   }
   const ClosedGate closed(*state_.gate, state_.patience);
   state_.check_writable();

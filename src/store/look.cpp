@@ -12,7 +12,7 @@ namespace {
 
 // Some fallbacks show with the first write only: so each medium is asked each time.
 void list_media(const State& state, ShelfInfo& info) {
-  const auto capacities = state.retained.back()->capacities();
+  const auto capacities = state.versions.retained.back()->capacities();
   const auto add = [&](unsigned number, const std::string& path,
                        const format::ShelfId& id) -> auto& {
     MediumInfo one;
@@ -53,13 +53,13 @@ ShelfInfo Store::info() const {
   ShelfInfo info;
   info.path = state_.path;
   info.shelf_id = id_text(state_.opened.shelf_id);
-  const format::Root& root = state_.retained.back()->root;
-  info.version = state_.retained.back()->number();
+  const format::Root& root = state_.versions.retained.back()->root;
+  info.version = state_.versions.retained.back()->number();
   info.step = format::stated_step(root);
   info.incarnation = state_.opened.incarnation;
   info.tensors = state_.names_now().size();
   info.tensor_bytes =
-      state_.open ? state_.open->tensor_bytes : state_.retained.back()->tensor_bytes;
+      state_.open ? state_.open->tensor_bytes : state_.versions.retained.back()->tensor_bytes;
   list_media(state_, info);
   info.keep = state_.keep;
   info.in_flight = state_.in_flight_limit;
@@ -78,9 +78,9 @@ void Store::check_media(bool lately) const {
   if (!state_.writable || state_.further->attached().any_retired()) {
     which = state_.writable ? state_.further->attached().in_use() : MediumSet();
     const auto lock = state_.lock_usable();
-    for (const auto* list : {&state_.retained, &state_.in_flight}) {
+    for (const auto* list : {&state_.versions.retained, &state_.versions.in_flight}) {
       for (const auto& version : *list) {
-        if (version->number() < state_.retained.back()->root.floor) continue;
+        if (version->number() < state_.versions.retained.back()->root.floor) continue;
         for (const auto& medium : version->tree.media()) which.add(medium.index);
       }
     }
@@ -95,7 +95,7 @@ std::uint64_t Store::version() const {
 
 std::optional<std::uint64_t> Store::step() const {
   const auto lock = state_.lock_usable();
-  return format::stated_step(state_.retained.back()->root);
+  return format::stated_step(state_.versions.retained.back()->root);
 }
 
 std::uint64_t Store::free_bytes() const {
@@ -174,7 +174,7 @@ TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
   info.version = written_in(state_.version_of(which), tensor);
   if (which.kind() == Of::Kind::version || !state_.open) return info;
   const std::uint64_t last = written_in(*state_.open->base, tensor);
-  if (last > state_.retained.back()->number()) info.pending = last;
+  if (last > state_.versions.retained.back()->number()) info.pending = last;
   info.dirty = tensor.attempt == state_.open->sequence;
   info.spoiled = tensor.spoiled == state_.open->sequence;
   return info;

@@ -38,7 +38,7 @@ void Store::check_sound(std::uint64_t number) {
   const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
   const auto is_in_newest = [&](const StoredTensor& tensor, std::uint64_t chunk) {
     const std::lock_guard lock(state_.structure);
-    const Version& newest = *state_.retained.back();
+    const Version& newest = *state_.versions.retained.back();
     const std::uint64_t cell = tensor.cell(chunk);
     return has(newest, tensor) &&
            newest.tree.record(cell) == state_.retained_version(number).tree.record(cell);
@@ -95,8 +95,8 @@ Commit Store::rollback(std::uint64_t number) {
   const Turn turn(state_);  // so that nothing is on its way after this look
   {
     std::lock_guard lock(state_.structure);
-    if (state_.undecided()) state_.throw_unresolved("nothing can be rolled back");
-    if (!state_.in_flight.empty()) {
+    if (state_.versions.undecided()) state_.throw_unresolved("nothing can be rolled back");
+    if (!state_.versions.in_flight.empty()) {
       throw Error(Errc::uncommitted,
                   fmt::format("a rollback of {}, and a version is on its way", state_.path),
                   "Wait for what persist(wait=False) returned first.");

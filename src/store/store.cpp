@@ -153,9 +153,9 @@ void Store::close() {
     std::vector<std::shared_ptr<Version>> left;  // prepared: it stays on the medium
     std::shared_ptr<Attempt> open;
     std::lock_guard lock(state_.structure);
-    left.swap(state_.in_flight);
-    state_.prepared.reset();
-    gone.swap(state_.retained);
+    left.swap(state_.versions.in_flight);
+    state_.versions.prepared.reset();
+    gone.swap(state_.versions.retained);
     open.swap(state_.open);
     state_.heap.reset();
     state_.medium.reset();

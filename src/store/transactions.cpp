@@ -29,8 +29,9 @@ void Store::check_nothing_uncommitted(const char* what) const {
   throw Error(
       Errc::uncommitted,
       fmt::format("{} of {}, and there are changes that are not committed", what, state_.path),
-      state_.undecided() ? "discard() them; or resolve() what is prepared, and persist() them then."
-                         : "persist() or discard() them first.");
+      state_.versions.undecided()
+          ? "discard() them; or resolve() what is prepared, and persist() them then."
+          : "persist() or discard() them first.");
 }
 
 // The gate is closed. What it staged lies in slots that nothing else names.

@@ -23,8 +23,8 @@ VersionInfo info_of(const Version& version) {
 std::vector<VersionInfo> Store::versions() const {
   const auto lock = state_.lock_usable();
   std::vector<VersionInfo> infos;
-  for (const auto& version : state_.retained) {
-    if (state_.is_offered(*version)) infos.push_back(info_of(*version));
+  for (const auto& version : state_.versions.retained) {
+    if (state_.versions.is_offered(*version)) infos.push_back(info_of(*version));
   }
   return infos;
 }

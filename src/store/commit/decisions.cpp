@@ -19,7 +19,7 @@ using format::Root;
 // Before anything is done, in our turn. While one is undecided the freeze refuses, and says why.
 void Decisions::check_marks_left() const {
   std::lock_guard lock(state_.structure);
-  if (state_.undecided() || format::marks_left(mark_)) return;
+  if (state_.versions.undecided() || format::marks_left(mark_)) return;
   throw Error(Errc::full,
               fmt::format("the mark of what is prepared in {} was written {} times, and the format "
                           "counts no further",
@@ -72,7 +72,7 @@ Prepared Decisions::prepare_in_turn(std::optional<std::uint64_t> step, std::stri
   });
   {
     std::lock_guard lock(state_.structure);
-    state_.prepared = std::move(made);
+    state_.versions.prepared = std::move(made);
     state_.note_given_back();  // who waits for one of its slots waits for nothing now
   }
   return info;
@@ -84,14 +84,14 @@ std::optional<Prepared> Decisions::prepared() const {
     const auto& found = state_.opened.report.prepared;
     return found && found->version > state_.version ? found : std::nullopt;
   }
-  if (!state_.prepared) return std::nullopt;
-  return state_.prepared->info;
+  if (!state_.versions.prepared) return std::nullopt;
+  return state_.versions.prepared->info;
 }
 
 bool Decisions::await(const std::function<bool()>& give_up) {
   constexpr std::chrono::milliseconds kAskAgain(20);
   std::unique_lock lock(state_.structure);
-  while (state_.undecided() && !state_.health.failed()) {
+  while (state_.versions.undecided() && !state_.health.failed()) {
     if (give_up()) return false;
     state_.published->wait_for(lock, kAskAgain);
   }
@@ -102,7 +102,7 @@ bool Decisions::await(const std::function<bool()>& give_up) {
 void Decisions::check_prepared() {
   state_.check_may_write();
   std::lock_guard lock(state_.structure);
-  if (state_.prepared) return;
+  if (state_.versions.prepared) return;
   throw Error(Errc::bad_argument, fmt::format("no attempt of {} is prepared", state_.path),
               "prepare() makes one.");
 }
@@ -134,9 +134,9 @@ Resolved Decisions::commit() {
   {
     const ClosedGate closed(*state_.gate, state_.patience);  // the medium does not grow now
     check_prepared();
-    if (state_.prepared->info.found) return commit_found();
+    if (state_.versions.prepared->info.found) return commit_found();
     commit.times.sealing = std::chrono::steady_clock::now();
-    commit.metadata_bytes = state_.prepared->metadata_bytes;
+    commit.metadata_bytes = state_.versions.prepared->metadata_bytes;
     flight = decide_to_commit();
   }
   sealer_.flip_and_publish(flight, commit);  // writers go on
@@ -146,10 +146,10 @@ Resolved Decisions::commit() {
 
 Flight Decisions::decide_to_commit() {
   Flight flight;
-  flight.version = state_.prepared->version;
-  flight.data_bytes = state_.prepared->info.data_bytes;
+  flight.version = state_.versions.prepared->version;
+  flight.data_bytes = state_.versions.prepared->info.data_bytes;
   std::lock_guard lock(state_.structure);
-  state_.prepared->decided = true;
+  state_.versions.prepared->decided = true;
   return flight;
 }
 
@@ -158,8 +158,8 @@ Resolved Decisions::commit_found() {
   Commit commit;
   commit.times.sealing = std::chrono::steady_clock::now();
   const unsigned stored_keep = state_.newest()->root.keep;
-  check_found(*state_.prepared);
-  auto next = state_.attempt_over(state_.prepared->version, state_.open->sequence);
+  check_found(*state_.versions.prepared);
+  auto next = state_.attempt_over(state_.versions.prepared->version, state_.open->sequence);
   Flight flight = decide_to_commit();
   sealer_.flip_and_publish(flight, commit);
   sealer_.account(commit);
@@ -196,14 +196,14 @@ Resolved Decisions::abandon() {
   const QueueScope one(deciding_, *state_.waiters, state_.patience);
   const ClosedGate closed(*state_.gate, state_.patience);  // assignments end first
   check_prepared();
-  const bool found = state_.prepared->info.found;
+  const bool found = state_.versions.prepared->info.found;
   const std::shared_ptr<Version> newest = state_.newest();
   auto next = state_.attempt_over(newest, state_.open->sequence);
-  if (state_.open->changed()) next->abandoned = state_.prepared->info.version;
+  if (state_.open->changed()) next->abandoned = state_.versions.prepared->info.version;
   std::shared_ptr<Attempt> spare;  // what a transaction ends with
   if (state_.spare) spare = state_.attempt_over(newest, next->sequence);
   Flight flight;
-  flight.version = state_.prepared->version;
+  flight.version = state_.versions.prepared->version;
   sealer_.or_fail(flight, [&] {
     check_no_rival(*state_.medium, state_.opened, state_.seeds);  // I10
     const auto mark = format::void_mark(mark_);
@@ -213,8 +213,8 @@ Resolved Decisions::abandon() {
   const std::shared_ptr<Attempt> dropped = state_.open;  // with the names that are to be settled
   {
     std::lock_guard lock(state_.structure);
-    std::erase(state_.in_flight, flight.version);
-    state_.prepared.reset();
+    std::erase(state_.versions.in_flight, flight.version);
+    state_.versions.prepared.reset();
     if (!planted(Bug::abandoned_built_on)) state_.open = std::move(next);
     state_.further->attached().revive(state_.open->tree);
     state_.looked = false;

@@ -33,16 +33,16 @@ std::uint32_t FreeSlots::named(const StoredTensor& tensor, std::uint64_t chunk,
   // What failed may be on the medium all the same, and is in no list any more (I3).
   if (state_.health.failed() && !planted(Bug::failure_forgotten)) state_.throw_failed();
   if (planted(Bug::committed_slot_written)) {
-    note(*state_.retained.back());
+    note(*state_.versions.retained.back());
     return named;
   }
-  for (const auto& version : state_.retained) {
-    const bool beyond_keep = version->number() < state_.retained.back()->root.floor;
+  for (const auto& version : state_.versions.retained) {
+    const bool beyond_keep = version->number() < state_.versions.retained.back()->root.floor;
     if (beyond_keep && naming == Naming::kept) continue;
-    const bool older = version != state_.retained.back();
+    const bool older = version != state_.versions.retained.back();
     if (!older || !planted(Bug::retained_slot_written)) note(*version);
   }
-  for (const auto& version : state_.in_flight) {
+  for (const auto& version : state_.versions.in_flight) {
     if (!planted(Bug::flight_slot_written)) note(*version);
   }
   return named;
@@ -98,9 +98,9 @@ FoundSlot FreeSlots::await(const StoredTensor& tensor, std::uint64_t offset, std
     std::uint64_t given_back = 0;
     {
       std::lock_guard structure(state_.structure);
-      quiet = state_.in_flight.empty();
-      undecided = state_.undecided();
-      given_back = state_.given_back;
+      quiet = state_.versions.in_flight.empty();
+      undecided = state_.versions.undecided();
+      given_back = state_.versions.given_back;
     }
     if (const auto found = find_all(tensor, offset, size, Naming::all)) return *found;
     if (undecided) {

@@ -37,14 +37,15 @@ Flight Freezer::freeze(std::optional<std::uint64_t> step) {
 
 ClosedGate Freezer::close_gate() {
   const auto full = [this] {
-    const bool busy = state_.in_flight.size() >= state_.in_flight_limit;
-    const bool allowed = state_.may_make_version() || planted(Bug::held_version_not_counted);
+    const bool busy = state_.versions.in_flight.size() >= state_.in_flight_limit;
+    const bool allowed = state_.versions.may_make(state_.opened.slot_count) ||
+                         planted(Bug::held_version_not_counted);
     return (busy || !allowed) && !state_.health.failed();
   };
   for (;;) {
     {
       std::unique_lock lock(state_.structure);
-      if (state_.undecided()) state_.throw_unresolved("nothing can be committed");
+      if (state_.versions.undecided()) state_.throw_unresolved("nothing can be committed");
       if (!planted(Bug::commits_overlap)) {
         await_unpinned(state_, lock, [&] { return !full(); });
       }
@@ -96,7 +97,8 @@ Flight Freezer::launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt
   flight.last_ticket = state_.last_ticket;
   flight.version = std::move(version);
   std::lock_guard lock(state_.structure);
-  state_.in_flight.push_back(flight.version);  // there is room for as many as there are slots
+  state_.versions.in_flight.push_back(
+      flight.version);  // there is room for as many as there are slots
   state_.open.swap(next);
   state_.further->attached().revive(state_.open->tree);  // of a rollback
   state_.looked = false;
@@ -162,7 +164,7 @@ Root Freezer::next_root(std::optional<std::uint64_t> step) const {
   root.floor = std::max(before.floor, version - std::min<std::uint64_t>(version, state_.keep));
   {
     std::lock_guard lock(state_.structure);
-    root.floor = std::max(root.floor, state_.retained.front()->number());
+    root.floor = std::max(root.floor, state_.versions.retained.front()->number());
   }
   if (planted(Bug::floor_not_raised)) root.floor = before.floor;
   root.time_ns = static_cast<std::uint64_t>(

@@ -74,7 +74,7 @@ void Sealer::await_turn(const Flight& flight) {
   {
     std::unique_lock lock(state_.structure);
     state_.published->wait(lock, [&] {
-      return state_.health.failed() || state_.in_flight.front() == flight.version ||
+      return state_.health.failed() || state_.versions.in_flight.front() == flight.version ||
              planted(Bug::commits_overlap);
     });
     if (!state_.health.failed()) return;
@@ -100,22 +100,24 @@ void Sealer::publish(std::shared_ptr<Version>& version) noexcept {
   GoneVersions gone;
   {
     std::lock_guard lock(state_.structure);
-    state_.retained.push_back(version);  // there is room: no more than there are slots
+    state_.versions.retained.push_back(version);  // there is room: no more than there are slots
     state_.version = version->number();
-    if (state_.prepared && state_.prepared->version == version) state_.prepared.reset();
+    if (state_.versions.prepared && state_.versions.prepared->version == version)
+      state_.versions.prepared.reset();
     take_unkept(state_, gone);
   }
   gone.fill(nullptr);  // before whoever comes next needs their pages
   std::lock_guard lock(state_.structure);
-  std::erase(state_.in_flight, version);
+  std::erase(state_.versions.in_flight, version);
   version.reset();
   state_.note_given_back();
 }
 
 void Sealer::drop(const Flight& flight) noexcept {
   std::lock_guard lock(state_.structure);
-  std::erase(state_.in_flight, flight.version);
-  if (state_.prepared && state_.prepared->version == flight.version) state_.prepared.reset();
+  std::erase(state_.versions.in_flight, flight.version);
+  if (state_.versions.prepared && state_.versions.prepared->version == flight.version)
+    state_.versions.prepared.reset();
   if (!planted(Bug::waiter_not_woken)) state_.note_given_back();
 }
 

@@ -23,7 +23,7 @@ bool ChunkReader::checks() const {
 // The tensor's name in the version that says so, or now.
 std::string ChunkReader::called(const RecordedChunk& recorded) const {
   const std::lock_guard lock(state_.structure);
-  for (const auto& one : state_.retained) {
+  for (const auto& one : state_.versions.retained) {
     if (one->number() != recorded.seen_in) continue;
     if (const auto* const name = name_in(*one->names, recorded.tensor)) return *name;
   }

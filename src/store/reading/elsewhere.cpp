@@ -74,7 +74,7 @@ namespace {
 
 bool is_in_newest(const State& state, const RecordedChunk& recorded) {
   const std::lock_guard lock(state.structure);
-  const Version& newest = *state.retained.back();
+  const Version& newest = *state.versions.retained.back();
   return has(newest, recorded.tensor) &&
          newest.tree.record(recorded.tensor.cell(recorded.chunk)) == recorded.record;
 }
@@ -106,9 +106,9 @@ std::vector<std::uint64_t> intact_in(const State& state, StoredTensor& tensor,
   std::vector<RecordedChunk> olders;
   {
     const std::lock_guard lock(state.structure);
-    for (const auto& version : state.retained) {
-      if (version == state.retained.back()) break;
-      if (!state.is_offered(*version) || !has(*version, tensor)) continue;
+    for (const auto& version : state.versions.retained) {
+      if (version == state.versions.retained.back()) break;
+      if (!state.versions.is_offered(*version) || !has(*version, tensor)) continue;
       olders.push_back(recorded_in(*version, tensor, chunk));
     }
   }

@@ -59,7 +59,7 @@ bool renames(const Versions& found) {
 
 Follower::Versions Follower::shown() const {
   const auto lock = state_.lock_usable();
-  return state_.retained;
+  return state_.versions.retained;
 }
 
 RootScan Follower::scan() const {
@@ -94,14 +94,14 @@ void Follower::show(const Versions& found) {
   held.reserve(format::kMaxSlots + found.size());
   const std::uint64_t oldest = found.front()->number();
   const auto lock = state_.lock_usable();
-  std::copy_if(state_.retained.begin(), state_.retained.end(), std::back_inserter(held),
-               [&](const auto& version) {
-                 return version->number() < oldest && state_.holds.has(version->number());
+  std::copy_if(state_.versions.retained.begin(), state_.versions.retained.end(),
+               std::back_inserter(held), [&](const auto& version) {
+                 return version->number() < oldest && state_.versions.holds.has(version->number());
                });
   held.insert(held.end(), found.begin(), found.end());
   take_names(*found.back());
-  state_.retained.swap(held);  // what goes, goes with the lock given back
-  const format::Root& root = state_.retained.back()->root;
+  state_.versions.retained.swap(held);  // what goes, goes with the lock given back
+  const format::Root& root = state_.versions.retained.back()->root;
   state_.version = format::word_version(root.word);
   state_.keep = root.keep;
   state_.in_flight_limit = root.in_flight;

@@ -53,7 +53,7 @@ struct Reader::FirmPin {
 std::shared_ptr<const void> Reader::pin_in_place(Of which) {
   if (which.kind() != Of::Kind::version) return nullptr;
   const auto lock = state_.lock_usable();  // so that who holds it does not let go before
-  if (!state_.holds.lets_be(which.number())) return nullptr;
+  if (!state_.versions.holds.lets_be(which.number())) return nullptr;
   auto pin = std::make_shared<FirmPin>(state_.medium, which.number());
   pin->firm = state_.medium->pins()->take_firm();
   if (!pin->firm && !planted(Bug::shown_beside_outrunner)) return nullptr;

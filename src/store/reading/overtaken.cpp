@@ -15,7 +15,7 @@ namespace {
 bool is_let_be(const State& state, std::uint64_t version) {
   {
     const std::lock_guard lock(state.structure);
-    if (!state.holds.lets_be(version)) return false;
+    if (!state.versions.holds.lets_be(version)) return false;
   }
   return !state.medium->pins()->is_outrun();
 }

@@ -17,13 +17,13 @@ namespace tensorshelf {
 // as it is then. Callbacks are called with nothing held: they may use the shelf, or close it.
 VerifyReport Reader::verify(const Progress& progress, const OnDamage& on_damage) {
   VerifyReport report;
-  std::shared_ptr<const Names> names;  // and not their version: see state_.in_flight
+  std::shared_ptr<const Names> names;  // and not their version: see state_.versions.in_flight
   std::uint64_t total = 0;
   {
     const Use use(state_);
     const auto lock = state_.lock_usable();
-    names = state_.retained.back()->names;
-    total = state_.retained.back()->tensor_bytes;
+    names = state_.versions.retained.back()->names;
+    total = state_.versions.retained.back()->tensor_bytes;
     report.version = state_.version;
   }
   const std::uint64_t begun = report.version;
@@ -68,7 +68,7 @@ std::optional<std::uint64_t> Reader::verify_chunk(StoredTensor& tensor, std::uin
   RecordedChunk recorded{tensor, chunk, {}};
   {
     std::lock_guard structure(state_.structure);
-    const Version& newest = *state_.retained.back();
+    const Version& newest = *state_.versions.retained.back();
     if (!has(newest, tensor)) return std::nullopt;
     called = *name_in(*newest.names, tensor);
     recorded.seen_in = newest.number();

@@ -22,9 +22,9 @@ namespace {
 // Drops what nobody holds any more in a reader, which has gone on since (follow.hpp), to any number
 // of versions. They own no places.
 void drop_unheld(State& state) {
-  const std::uint64_t floor = state.retained.back()->root.floor;
-  std::erase_if(state.retained, [&](const auto& version) {
-    return version->number() < floor && !state.holds.has(version->number());
+  const std::uint64_t floor = state.versions.retained.back()->root.floor;
+  std::erase_if(state.versions.retained, [&](const auto& version) {
+    return version->number() < floor && !state.versions.holds.has(version->number());
   });
 }
 
@@ -39,16 +39,18 @@ void erase_one(std::vector<Value>& values, const Value& value) noexcept {
 VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By by, bool all_held)
     : state_(state), by_(by) {
   auto lock = state.lock_usable();
-  const Version& there = version ? state.retained_version(*version) : *state.retained.back();
+  const Version& there =
+      version ? state.retained_version(*version) : *state.versions.retained.back();
   version_ = there.number();
   word_ = there.root.word;
   step_ = format::stated_step(there.root);
   tensor_bytes_ = there.tensor_bytes;
   names_ = there.names;
-  if (by_ == By::anyone) state.holds.own_pins.reserve(state.holds.own_pins.size() + 1);
-  state.holds.held.push_back(
+  if (by_ == By::anyone)
+    state.versions.holds.own_pins.reserve(state.versions.holds.own_pins.size() + 1);
+  state.versions.holds.held.push_back(
       version_);  // behind this nothing throws before forget() would be called
-  if (by_ == By::anyone) state.holds.own_pins.push_back(maker_);
+  if (by_ == By::anyone) state.versions.holds.own_pins.push_back(maker_);
   lock.unlock();
   try {
     if (!state.writable && !state.opened.report.salvaged) tell(all_held);
@@ -101,23 +103,23 @@ void VersionHold::tell(bool all_held) {
 // pin of both is one, which was there before that other hold ended.
 bool VersionHold::joins_another() {
   const std::lock_guard lock(state_.structure);
-  if (!state_.holds.lets_be(version_) || planted(Bug::joined_pin_looked_at)) return false;
+  if (!state_.versions.holds.lets_be(version_) || planted(Bug::joined_pin_looked_at)) return false;
   note_let_be();
   return true;
 }
 
 // With structure held.
 void VersionHold::note_let_be() {
-  state_.holds.let_be.push_back(version_);
+  state_.versions.holds.let_be.push_back(version_);
   is_let_be_ = true;
 }
 
 void VersionHold::forget() noexcept {
   {
     const std::lock_guard lock(state_.structure);
-    erase_one(state_.holds.held, version_);
-    if (by_ == By::anyone) erase_one(state_.holds.own_pins, maker_);
-    if (is_let_be_) erase_one(state_.holds.let_be, version_);
+    erase_one(state_.versions.holds.held, version_);
+    if (by_ == By::anyone) erase_one(state_.versions.holds.own_pins, maker_);
+    if (is_let_be_) erase_one(state_.versions.holds.let_be, version_);
     if (!state_.writable) drop_unheld(state_);
   }
   if (told_) state_.medium->pins()->drop(version_);

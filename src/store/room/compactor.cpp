@@ -90,7 +90,7 @@ void Compactor::begin() {
   state_.check_not_abandoned();
   {
     const std::lock_guard lock(state_.structure);
-    if (state_.undecided()) state_.throw_unresolved("nothing can be moved");
+    if (state_.versions.undecided()) state_.throw_unresolved("nothing can be moved");
   }
   began_ = state_.newest()->number();
   alone_ = !state_.open->changed();
@@ -127,8 +127,8 @@ bool Compactor::lies_well(const Goals& goals) const {
   const auto lock = state_.lock_usable();
   const auto same = [&](const auto& version) { return version->names == state_.open->names; };
   const auto media = media_of(state_);
-  return std::ranges::all_of(state_.retained, same) &&
-         std::ranges::all_of(state_.in_flight, same) &&
+  return std::ranges::all_of(state_.versions.retained, same) &&
+         std::ranges::all_of(state_.versions.in_flight, same) &&
          std::ranges::all_of(media, [&](unsigned medium) {
            return state_.heap->taken_end(medium) <= goals[medium];
          });
@@ -140,7 +140,7 @@ bool Compactor::lies_well(const Goals& goals) const {
 // nobody moves that by assigning it. (carry() asks when whoever commits has had the time to.)
 bool Compactor::is_cold(StoredTensor& tensor) const {
   const auto lock = state_.lock_usable();
-  const Version& newest = *state_.retained.back();
+  const Version& newest = *state_.versions.retained.back();
   if (!has(newest, tensor)) return false;
   for (std::uint64_t i = 0; i < tensor.layout.chunk_count(); ++i) {
     const std::uint64_t written = format::chunk_version(newest.tree.record(tensor.cell(i)));
@@ -160,7 +160,7 @@ bool is_sound(State& state, StoredTensor& tensor, std::uint64_t first, std::uint
     RecordedChunk recorded{tensor, chunk, {}};
     {
       const std::lock_guard structure(state.structure);
-      const Version& newest = *state.retained.back();
+      const Version& newest = *state.versions.retained.back();
       if (!has(newest, tensor)) return true;  // it is gone
       recorded.record = newest.tree.record(tensor.cell(chunk));
     }

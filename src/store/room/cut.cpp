@@ -59,7 +59,7 @@ void Compactor::cut() {
 
 bool Compactor::reaches_no_further(const PerMedium& ends) const {
   const auto lock = state_.lock_usable();
-  for (const auto* list : {&state_.retained, &state_.in_flight}) {
+  for (const auto* list : {&state_.versions.retained, &state_.versions.in_flight}) {
     for (const auto& version : *list) {
       const Capacities there = version->capacities();
       for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
@@ -91,7 +91,7 @@ bool Compactor::shorten_to(unsigned medium, std::uint64_t size_bytes) {
   state_.wait_until_quiet(state_.patience);
   {
     const std::lock_guard lock(state_.structure);
-    if (state_.undecided()) return false;
+    if (state_.versions.undecided()) return false;
   }
   const std::uint64_t end = std::max(size_bytes, state_.heap->capacity_bytes(medium));
   const std::uint64_t before = state_.medium->size_of(medium);

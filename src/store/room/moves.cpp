@@ -25,7 +25,7 @@ bool Compactor::open_pages(std::uint64_t goal, bool waits) {
   if (waits) state_.wait_until_quiet(state_.patience);
   {
     const std::lock_guard lock(state_.structure);
-    if (!state_.in_flight.empty()) return false;
+    if (!state_.versions.in_flight.empty()) return false;
   }
   if (!state_.open->tree.open_beyond(goal)) return false;
   return state_.open->moved = true;
@@ -79,8 +79,9 @@ unsigned used_slots(State& state, StoredTensor& tensor) {
   const std::uint64_t chunks = tensor.layout.chunk_count();
   {
     const std::lock_guard lock(state.structure);
-    for (const auto* list : {&state.retained, &state.in_flight}) {
-      const bool newest_alone = list == &state.retained && planted(Bug::moved_retained_slot);
+    for (const auto* list : {&state.versions.retained, &state.versions.in_flight}) {
+      const bool newest_alone =
+          list == &state.versions.retained && planted(Bug::moved_retained_slot);
       for (const auto& version : *list) {
         if (newest_alone && version != list->back()) continue;
         for (std::uint64_t i = 0; i < chunks; ++i) note(version->tree.record(tensor.cell(i)));

@@ -14,8 +14,8 @@ std::shared_ptr<Holding> keep_places_of(const State& state, const StoredTensor& 
   auto newest = tensor.holding.lock();
   if (newest || planted(Bug::newest_places_held)) return newest;
   const std::lock_guard lock(state.structure);
-  const auto first = state.retained.begin();
-  for (auto version = state.retained.end(); version != first;) {
+  const auto first = state.versions.retained.begin();
+  for (auto version = state.versions.retained.end(); version != first;) {
     const Named* const named = named_in(*(*--version)->names, tensor);
     if (planted(Bug::oldest_places_held) && version != first) continue;
     if (named != nullptr) return named->holding;

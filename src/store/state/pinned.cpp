@@ -27,11 +27,12 @@ bool is_pinned(const State& state, std::uint64_t number) noexcept {
 
 // With structure held. The oldest that a reader keeps, if any is left.
 std::optional<std::uint64_t> first_pinned(const State& state) {
-  if (state.retained.empty()) return std::nullopt;
-  const std::uint64_t floor = state.retained.back()->root.floor;
-  for (const auto& version : state.retained) {
+  if (state.versions.retained.empty()) return std::nullopt;
+  const std::uint64_t floor = state.versions.retained.back()->root.floor;
+  for (const auto& version : state.versions.retained) {
     const std::uint64_t number = version->number();
-    if (number < floor && !state.holds.has(number) && is_pinned(state, number)) return number;
+    if (number < floor && !state.versions.holds.has(number) && is_pinned(state, number))
+      return number;
   }
   return std::nullopt;
 }
@@ -41,28 +42,28 @@ void throw_if_pinned(const State& state) {
   if (const auto version = first_pinned(state)) {
     throw_pinned(state.path, *state.medium->pins(), *version, "its slot is needed");
   }
-  if (state.holds.own_pins.empty()) return;
+  if (state.versions.holds.own_pins.empty()) return;
   throw Error(Errc::pinned,
               fmt::format("version {} of {} is held by a pin() of this very thread, and its slot "
                           "is needed",
-                          *std::ranges::min_element(state.holds.held), state.path),
+                          *std::ranges::min_element(state.versions.holds.held), state.path),
               "End that pin first, or give a new shelf an in_flight= of one more for it.");
 }
 
 }  // namespace
 
 std::size_t take_unkept(State& state, GoneVersions& gone) noexcept {
-  auto& retained = state.retained;
+  auto& retained = state.versions.retained;
   std::size_t count = 0;
-  state.holds.pinned = 0;
+  state.versions.holds.pinned = 0;
   if (retained.empty()) return count;  // it was closed, while somebody waited
   const std::uint64_t floor = retained.back()->root.floor;
   std::erase_if(retained, [&](std::shared_ptr<Version>& version) {
     const std::uint64_t number = version->number();
     if (number >= floor) return false;
-    if (state.holds.has(number) && !planted(Bug::held_version_dropped)) return false;
+    if (state.versions.holds.has(number) && !planted(Bug::held_version_dropped)) return false;
     if (is_pinned(state, number)) {
-      ++state.holds.pinned;
+      ++state.versions.holds.pinned;
       return false;
     }
     gone[count++] = std::move(version);
@@ -79,12 +80,12 @@ bool drop_unkept(State& state) noexcept {
   {
     const std::lock_guard lock(state.structure);
     count = take_unkept(state, gone);
-    state.holds.going += count;
+    state.versions.holds.going += count;
   }
   if (count == 0) return false;
   gone.fill(nullptr);
   const std::lock_guard lock(state.structure);
-  state.holds.going -= count;
+  state.versions.holds.going -= count;
   state.note_given_back();
   return true;
 }
@@ -95,16 +96,16 @@ void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
   // Those of other threads end as a snapshot does: so long they are waited for.
   const auto mine = [&] {
     return static_cast<std::size_t>(
-        std::ranges::count(state.holds.own_pins, std::this_thread::get_id()));
+        std::ranges::count(state.versions.holds.own_pins, std::this_thread::get_id()));
   };
-  const auto any_pins = [&] { return state.holds.pinned != 0 || mine() != 0; };
+  const auto any_pins = [&] { return state.versions.holds.pinned != 0 || mine() != 0; };
   while (!done()) {
     if (!any_pins()) {
       state.patience.wait(*state.published, lock, [&] { return done() || any_pins(); });
       continue;
     }
-    const bool by_pins =
-        state.in_flight.empty() && state.holds.going == 0 && state.holds.held.size() == mine();
+    const bool by_pins = state.versions.in_flight.empty() && state.versions.holds.going == 0 &&
+                         state.versions.holds.held.size() == mine();
     if (!by_pins) {
       since.reset();
     } else if (!since) {
@@ -120,7 +121,9 @@ void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
 
 void State::await_given_back(std::uint64_t seen) {
   std::unique_lock lock(structure);
-  await_unpinned(*this, lock, [&] { return given_back != seen || health.failed() || undecided(); });
+  await_unpinned(*this, lock, [&] {
+    return versions.given_back != seen || health.failed() || versions.undecided();
+  });
 }
 
 }  // namespace tensorshelf

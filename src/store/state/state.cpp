@@ -38,50 +38,51 @@ State::State(const ShelfMedia& on, const OpenOptions& options, std::string named
       patience(options.while_waiting),
       homes(opened.homes),
       published(std::make_unique<std::condition_variable_any>()),
-      retained(std::move(opened.versions)),
       version(opened.version),
       in_doubt(opened.report.degraded) {
-  take_names(*retained.back());
+  versions.retained = std::move(opened.versions);
+  take_names(*versions.retained.back());
   if (writable) {
     take_over();
   } else {
-    for (const auto& each : retained) each->claims = {};
+    for (const auto& each : versions.retained) each->claims = {};
   }
 }
 
 void State::take_over() {
   await_unknown_pins(*medium, {asked.on_pin, asked.pin_timeout, patience, path},
-                     retained.front()->number(), retained.back()->number());
-  retained.reserve(format::kMaxSlots + 1);
-  in_flight.reserve(format::kMaxSlots);
+                     versions.retained.front()->number(), versions.retained.back()->number());
+  versions.retained.reserve(format::kMaxSlots + 1);
+  versions.in_flight.reserve(format::kMaxSlots);
   if (planted(Bug::floor_by_keep_asked)) {
-    while (retained.size() > 1 + keep) retained.erase(retained.begin());
+    while (versions.retained.size() > 1 + keep) versions.retained.erase(versions.retained.begin());
   }
-  next_tensor_id = retained.back()->root.next_tensor_id;
+  next_tensor_id = versions.retained.back()->root.next_tensor_id;
   if (opened.prepared) take_prepared(*std::exchange(opened.prepared, std::nullopt));
   own_places();
   settle_media();
-  open = attempt_over(retained.back(), 0);
+  open = attempt_over(versions.retained.back(), 0);
   heap->reserve_pages(pages_for({}));
 }
 
 // It stays as it is, and the shelf too, until it is decided.
 void State::take_prepared(const FoundPrepared& found) {
-  prepared = PreparedAttempt{found};
+  versions.prepared = PreparedAttempt{found};
   found_prepared = true;
   if (!found.version) return;
-  in_flight.push_back(found.version);
-  take_places({&in_flight.back(), 1});
+  versions.in_flight.push_back(found.version);
+  take_places({&versions.in_flight.back(), 1});
   next_tensor_id = std::max(next_tensor_id, found.version->root.next_tensor_id);
 }
 
 // From here on what nothing names is given back.
 void State::own_places() {
   const bool forgets = planted(Bug::free_space_forgets_root);
-  auto named = planted(Bug::retained_places_free) ? std::vector{retained.back()} : retained;
-  Capacities capacities = retained.back()->capacities();
-  for (const auto& one : retained) capacities.raise(one->capacities());
-  for (const auto& prepared_one : in_flight) {
+  auto named = planted(Bug::retained_places_free) ? std::vector{versions.retained.back()}
+                                                  : versions.retained;
+  Capacities capacities = versions.retained.back()->capacities();
+  for (const auto& one : versions.retained) capacities.raise(one->capacities());
+  for (const auto& prepared_one : versions.in_flight) {
     capacities.raise(prepared_one->capacities());
     if (!planted(Bug::prepared_slot_free)) named.push_back(prepared_one);
   }
@@ -143,7 +144,8 @@ void State::check_may_write() {
 
 const Version& State::version_of(Of which) const {
   if (which.kind() == Of::Kind::staged && open) return *open->base;
-  if (which.kind() != Of::Kind::version) return *retained.back();
+  if (which.kind() != Of::Kind::version) return *versions.retained.back();
+  const auto& prepared = versions.prepared;
   if (prepared && prepared->version && prepared->version->number() == which.number()) {
     return *prepared->version;
   }
@@ -151,14 +153,9 @@ const Version& State::version_of(Of which) const {
 }
 
 const Version& State::retained_version(std::uint64_t number) const {
-  for (const auto& each : retained) {
-    if (each->number() == number && is_offered(*each)) return *each;
-  }
-  const std::uint64_t oldest =
-      (*std::find_if(retained.begin(), retained.end(), [this](const auto& each) {
-        return is_offered(*each);
-      }))->number();
-  const std::uint64_t newest = retained.back()->number();
+  if (const Version* const found = versions.find(number)) return *found;
+  const std::uint64_t oldest = versions.oldest();
+  const std::uint64_t newest = versions.retained.back()->number();
   throw Error(Errc::stale,
               fmt::format("version {} of {} is not retained: there is version {}", number, path,
                           oldest == newest ? std::to_string(newest)
@@ -168,10 +165,12 @@ const Version& State::retained_version(std::uint64_t number) const {
 
 std::shared_ptr<Version> State::newest() const {
   const std::lock_guard lock(structure);
-  return retained.back();
+  return versions.retained.back();
 }
 
-const Names& State::names_now() const { return open ? *open->names : *retained.back()->names; }
+const Names& State::names_now() const {
+  return open ? *open->names : *versions.retained.back()->names;
+}
 
 // For every version that can be there at once, each as large as the largest: so that no later
 // commit is refused. `cells` are those of a tensor about to be added, which come behind others that
@@ -188,7 +187,7 @@ std::uint64_t State::pages_for(const CellRun& cells) const {
   std::uint64_t pages = open->tree.page_count();
   {
     std::lock_guard lock(structure);
-    for (const auto* list : {&retained, &in_flight}) {
+    for (const auto* list : {&versions.retained, &versions.in_flight}) {
       for (const auto& each : *list) pages = std::max(pages, each->tree.page_count());
     }
   }
@@ -219,7 +218,8 @@ std::shared_ptr<Attempt> State::attempt_over(std::shared_ptr<const Version> over
 
 void State::wait_until_quiet(const Patience& with) {
   std::unique_lock lock(structure);
-  with.wait(*published, lock, [this] { return in_flight.empty() || undecided(); });
+  with.wait(*published, lock,
+            [this] { return versions.in_flight.empty() || versions.undecided(); });
 }
 
 Use::Use(State& state) : state_(state) {

@@ -38,10 +38,9 @@
 
 #include "media/media.hpp"
 #include "store/manifest/flip.hpp"
-#include "store/manifest/records.hpp"
 #include "store/recovery/recover.hpp"
 #include "store/state/asked.hpp"
-#include "store/state/holds.hpp"
+#include "store/state/version_set.hpp"
 #include "store/threads/fair_mutex.hpp"
 #include "store/threads/gate.hpp"
 #include "store/threads/health.hpp"
@@ -71,17 +70,6 @@ struct State {
   const Version& retained_version(std::uint64_t number) const;  // Errc::stale
   // For who has the gate closed, and structure not: a pin that ends takes older ones away.
   std::shared_ptr<Version> newest() const;
-  bool undecided() const { return prepared && !prepared->decided; }
-  // Whether it is one of those to be read: what stays for readers elsewhere alone is theirs.
-  bool is_offered(const Version& one) const {
-    return one.number() >= retained.back()->root.floor || holds.has(one.number());
-  }
-  // Whether another version may be made: there can be as many at once as the shelf has slots. With
-  // none in flight or kept, for which one could wait, there always can.
-  bool may_make_version() const {
-    if (in_flight.empty() && holds.none()) return true;
-    return retained.size() + holds.going + in_flight.size() < opened.slot_count;
-  }
 
   Placement placement_on(std::uint64_t at) const;  // of a tensor that lies there
   // With the gate closed: what the open attempt says of these media, a bit for each. Errc::full at
@@ -101,7 +89,7 @@ struct State {
   void wait_until_quiet(const Patience& with);  // no attempt is in flight
   void await_given_back(std::uint64_t seen);    // more than that, or one has failed
   void note_given_back() {  // with structure held: slots may be free that were not
-    ++given_back;
+    ++versions.given_back;
     published->notify_all();
   }
 
@@ -139,13 +127,7 @@ struct State {
   mutable FairMutex structure;
   std::unique_ptr<std::condition_variable_any> published;  // or failed: fewer are in flight
   std::shared_ptr<Attempt> open;                           // none where nothing may be written
-  // Nothing else keeps a version for longer than a call holds this lock: its pages are free, and
-  // needed, when it is dropped.
-  std::vector<std::shared_ptr<Version>> in_flight;  // frozen, in order
-  std::vector<std::shared_ptr<Version>> retained;   // published, the newest last
-  Holds holds;                                      // of those published: version_hold.hpp
-  std::uint64_t given_back = 0;                     // how often something was, or came to nothing
-  std::optional<PreparedAttempt> prepared;          // the first in flight, where it can be loaded
+  VersionSet versions;
 
   // ---- any thread's
   std::atomic<bool> found_prepared = false;

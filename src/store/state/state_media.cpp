@@ -10,15 +10,15 @@
 namespace tensorshelf {
 
 void State::settle_media() {
-  Versions used(in_flight.begin(), in_flight.end());
-  used.insert(used.end(), retained.begin(), retained.end());
+  Versions used(versions.in_flight.begin(), versions.in_flight.end());
+  used.insert(used.end(), versions.retained.begin(), versions.retained.end());
   // What older versions alone name was removed.
   MediumSet now;
   const auto note = [&](const Version& one) {
     for (const auto& named : one.tree.media()) now.add(named.index);
   };
-  note(*retained.back());
-  for (const auto& each : in_flight) note(*each);
+  note(*versions.retained.back());
+  for (const auto& each : versions.in_flight) note(*each);
   for (const AttachedMedium& each : further->attached().all()) {
     if (!each.offered && !now.has(each.index)) further->attached().retire(each.index);
   }
