@@ -172,8 +172,8 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
   }
   hurry();  // what we wait for
   check_name(file_);
-  store_->check_media();
-  store_->begin_save();
+  store_->catalog().check_media();
+  store_->transactions().begin_save();
   std::shared_ptr<Save> save;
   try {
     check_heard();  // of one that we waited for
@@ -193,7 +193,7 @@ std::shared_ptr<Save> Pipeline::Conductor::begin(std::shared_ptr<const SavePlan>
 // Drops what was copied. Where the shelf was closed meanwhile, nothing of it is committed either.
 void Pipeline::Conductor::give_turn_back() noexcept {
   try {
-    store_->discard_and_end_turn();
+    store_->transactions().drop();
   } catch (...) {  // of a shelf that is closed: who lost his save hears why of that
   }
 }
@@ -286,7 +286,7 @@ void Pipeline::Conductor::prepare(Save& save, bool& turn_ended) {
                 "the pipeline was closed while a save waited for the decision on the one before",
                 "resolve() what is prepared, then close the pipeline.");
   }
-  save.prepared(store_->prepare_save(save.step, *save.id, turn_ended));
+  save.prepared(store_->transactions().prepare_save(save.step, *save.id, turn_ended));
 }
 
 void Pipeline::Conductor::conduct(Save& save) {
@@ -301,10 +301,10 @@ void Pipeline::Conductor::conduct(Save& save) {
     compare(save);  // what changed meanwhile is in no version (I9)
     save.staged();  // from here on no source is looked at
     check_name(file_);
-    store_->check_media();
+    store_->catalog().check_media();
     if (save.id && !planted(Bug::feed_prepared_committed)) return prepare(save, turn_ended);
     const auto step = planted(Bug::feed_step_left_out) ? std::nullopt : save.step;
-    save.launched(store_->launch_save(step, turn_ended));
+    save.launched(store_->transactions().launch_save(step, turn_ended));
   } catch (...) {
     save.blame(std::current_exception());  // before the turn is free: who takes it is to hear of it
     if (!turn_ended) give_turn_back();

@@ -11,7 +11,7 @@
 
 namespace tensorshelf {
 
-TensorInfo TensorRef::info() const { return store_->info(*tensor_, Of::committed()); }
+TensorInfo TensorRef::info() const { return store_->catalog().info(*tensor_, Of::committed()); }
 std::string_view TensorRef::name() const noexcept { return tensor_->name(); }
 std::uint64_t TensorRef::id() const noexcept { return tensor_->layout.tensor_id; }
 bool TensorRef::is_gone() const {
@@ -91,15 +91,19 @@ Lease TensorRef::lease_committed() const {
   return store_->reader().lease(tensor_, Of::committed());
 }
 
-VersionInfo RetainedVersion::info() const { return store_->version_info(version_); }
-std::vector<std::string> RetainedVersion::names() const { return store_->names(version_); }
+VersionInfo RetainedVersion::info() const { return store_->catalog().version_info(version_); }
+std::vector<std::string> RetainedVersion::names() const {
+  return store_->catalog().names(version_);
+}
 std::optional<RetainedTensor> RetainedVersion::find(std::string_view name) const {
-  auto tensor = store_->find(name, version_);
+  auto tensor = store_->catalog().find(name, version_);
   if (!tensor) return std::nullopt;
   return RetainedTensor(store_, std::move(tensor), version_);
 }
 
-TensorInfo RetainedTensor::info() const { return store_->info(*tensor_, Of::version(version_)); }
+TensorInfo RetainedTensor::info() const {
+  return store_->catalog().info(*tensor_, Of::version(version_));
+}
 void RetainedTensor::read(std::span<std::byte> bytes, std::uint64_t offset) const {
   store_->reader().read(*tensor_, bytes, offset, Of::version(version_));
 }
@@ -108,7 +112,7 @@ Lease RetainedTensor::lease() const {
 }
 
 VersionPin::VersionPin(std::shared_ptr<Store> store, std::optional<std::uint64_t> version)
-    : store_(std::move(store)), hold_(store_->hold(version, VersionHold::By::anyone)) {}
+    : store_(std::move(store)), hold_(store_->follower().hold(version, VersionHold::By::anyone)) {}
 VersionPin::VersionPin(VersionPin&&) noexcept = default;
 VersionPin::~VersionPin() { hold_.reset(); }  // before the store goes
 std::uint64_t VersionPin::version() const { return hold_->version(); }
@@ -116,7 +120,7 @@ std::uint64_t VersionPin::version() const { return hold_->version(); }
 Transaction::~Transaction() {
   if (!store_) return;
   try {
-    store_->discard_and_end_turn();
+    store_->transactions().drop();
   } catch (...) {  // closed or failed meanwhile: then nothing of it is committed
   }
 }
@@ -128,11 +132,11 @@ Commit Transaction::commit(std::optional<std::uint64_t> step) {
   }
   check_step(step);
   check_name(file_);
-  store_->check_media();
+  store_->catalog().check_media();
   bool ended = false;
   const auto store = std::exchange(store_, nullptr);
   try {
-    return store->commit_transaction(step, ended);
+    return store->transactions().commit(step, ended);
   } catch (...) {
     if (!ended) store_ = store;
     throw;
@@ -141,7 +145,7 @@ Commit Transaction::commit(std::optional<std::uint64_t> step) {
 
 void Transaction::discard() {
   if (store_) store_->refuse_inside("a transaction was discarded");
-  if (const auto store = std::exchange(store_, nullptr)) store->discard_and_end_turn();
+  if (const auto store = std::exchange(store_, nullptr)) store->transactions().drop();
 }
 
 }  // namespace tensorshelf

@@ -108,7 +108,7 @@ void Store::check_may_heal() {
   }
   const ClosedGate closed(*state_.gate, state_.patience);
   state_.check_writable();
-  if (!planted(Bug::healed_along)) check_nothing_uncommitted("a repair");
+  if (!planted(Bug::healed_along)) check_nothing_uncommitted(state_, "a repair");
 }
 
 VerifyReport Store::heal(const Progress& progress) {
@@ -143,7 +143,7 @@ VerifyReport Store::heal(VerifyReport report) {
 // that nobody's assignment comes along.
 std::optional<Flight> Store::freeze_healed(VerifyReport& report) {
   const ClosedGate closed = freezer_.close_gate();
-  if (!planted(Bug::healed_along)) check_nothing_uncommitted("a repair");
+  if (!planted(Bug::healed_along)) check_nothing_uncommitted(state_, "a repair");
   state_.look_for_rival();
   auto spare = state_.attempt_over(state_.open->base, state_.open->sequence);
   try {
@@ -156,7 +156,7 @@ std::optional<Flight> Store::freeze_healed(VerifyReport& report) {
     if (!state_.open->changed()) return std::nullopt;
     return freezer_.freeze_behind_gate({});
   } catch (...) {
-    drop_open_attempt(std::move(spare));
+    drop_open_attempt(state_, std::move(spare));
     throw;
   }
 }

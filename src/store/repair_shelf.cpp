@@ -60,8 +60,8 @@ RepairReport repair_media(const ShelfMedia& media, const OpenOptions& options,
     // Where versions were given up, a mirror may have them: which is for who opens it to hear.
     Store store(media, {.mode = Mode::read, .salvage = report.repaired}, path);
     report.damage = store.reader().verify(options.progress).damage;
-    report.version = store.version();
-    report.step = store.step();
+    report.version = store.catalog().version();
+    report.step = store.catalog().step();
   } catch (const Error& error) {
     throw of_path(path, error);
   }

@@ -44,7 +44,7 @@ void Store::check_sound(std::uint64_t number) {
            newest.tree.record(cell) == state_.retained_version(number).tree.record(cell);
   };
   try {
-    const auto held = hold(number, VersionHold::By::thread);
+    const auto held = follower_.hold(number, VersionHold::By::thread);
     for (const auto& [name, named] : held->names()) {
       StoredTensor& tensor = *named.tensor;
       for (std::uint64_t at = 0; at < tensor.layout.size_bytes;) {
@@ -106,7 +106,7 @@ Commit Store::rollback(std::uint64_t number) {
   std::optional<Flight> flight;
   {
     const ClosedGate closed = freezer_.close_gate();
-    check_nothing_uncommitted("a rollback");
+    check_nothing_uncommitted(state_, "a rollback");
     freezer_.check_may_commit();
     auto version = as_next(number);
     if (planted(Bug::revived_given_back)) {

@@ -125,16 +125,16 @@ void Shelf::remove_medium(unsigned number) { store_->tensors().remove_medium(num
 void Shelf::reserve(std::uint64_t size_bytes) { store_->tensors().reserve(size_bytes); }
 
 std::optional<TensorRef> Shelf::find(std::string_view name) const {
-  auto tensor = store_->find(name);
+  auto tensor = store_->catalog().find(name);
   if (!tensor) return std::nullopt;
   return TensorRef(store_, std::move(tensor));
 }
 
-std::vector<std::string> Shelf::names() const { return store_->names(); }
+std::vector<std::string> Shelf::names() const { return store_->catalog().names(); }
 
 void Shelf::check_still_there(bool lately) const {
   check_name(file_);
-  store_->check_media(lately);
+  store_->catalog().check_media(lately);
 }
 
 Commit Shelf::persist(std::optional<std::uint64_t> step) {
@@ -167,14 +167,14 @@ Resolved Shelf::resolve(Decision decision) {
 void Shelf::discard() { store_->discard(); }
 
 Transaction Shelf::transaction() {
-  store_->begin_transaction();
+  store_->transactions().begin();
   return Transaction(store_, file_);
 }
 
-std::vector<VersionInfo> Shelf::versions() const { return store_->versions(); }
+std::vector<VersionInfo> Shelf::versions() const { return store_->catalog().versions(); }
 
 RetainedVersion Shelf::at(std::uint64_t version) const {
-  store_->version_info(version);  // throws where it is not there
+  store_->catalog().version_info(version);  // throws where it is not there
   return RetainedVersion(store_, version);
 }
 
@@ -195,7 +195,7 @@ VersionPin Shelf::pin(std::optional<std::uint64_t> version) const {
 }
 
 VersionDiff Shelf::diff(std::uint64_t from, std::uint64_t to) const {
-  return store_->diff(from, to);
+  return store_->catalog().diff(from, to);
 }
 
 Commit Shelf::snapshot(const std::filesystem::path& path, const OpenOptions& options,
@@ -225,14 +225,14 @@ VerifyReport Shelf::heal(VerifyReport found) {
   return store_->heal(std::move(found));
 }
 ShelfInfo Shelf::info() const {
-  ShelfInfo info = store_->info();
+  ShelfInfo info = store_->catalog().info();
   info.created = created_;
   return info;
 }
-std::uint64_t Shelf::version() const { return store_->version(); }
-std::optional<std::uint64_t> Shelf::step() const { return store_->step(); }
-std::uint64_t Shelf::free_bytes() const { return store_->free_bytes(); }
-Stats Shelf::stats() const { return store_->stats(); }
+std::uint64_t Shelf::version() const { return store_->catalog().version(); }
+std::optional<std::uint64_t> Shelf::step() const { return store_->catalog().step(); }
+std::uint64_t Shelf::free_bytes() const { return store_->catalog().free_bytes(); }
+Stats Shelf::stats() const { return store_->catalog().stats(); }
 bool Shelf::has_uncommitted() const { return store_->has_uncommitted(); }
 std::string Shelf::unheard_failure() const { return store_->unheard_failure(); }
 void Shelf::close() { store_->close(); }

@@ -36,7 +36,7 @@ void copy_tensor(Store& from, Store& to, const VersionHold& held, std::string_vi
 // Returns its step.
 std::optional<std::uint64_t> copy_all(Store& from, Store& to, std::optional<std::uint64_t> version,
                                       const Progress& progress) {
-  const auto holding = from.hold(version, VersionHold::By::thread);
+  const auto holding = from.follower().hold(version, VersionHold::By::thread);
   const VersionHold& held = *holding;
   const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
   std::uint64_t done = 0;

@@ -26,7 +26,10 @@ Store::Store(const ShelfMedia& media, const OpenOptions& options, std::string pa
       tensors_(state_, stager_),
       freezer_(state_, stager_),
       sealer_(state_),
+      launcher_(state_, freezer_, sealer_),
       decisions_(state_, freezer_, sealer_),
+      transactions_(state_, freezer_, sealer_, launcher_, decisions_),
+      catalog_(state_),
       follower_(state_),
       compactor_(state_, stager_, freezer_, sealer_) {}
 
@@ -96,30 +99,7 @@ std::shared_future<Commit> Store::persist_async(std::optional<std::uint64_t> ste
   state_.check_writable();
   refuse_inside("persist_async() was called");
   const Turn turn(state_);
-  return launch_behind_turn(step);
-}
-
-// All that needs memory comes before the attempt is frozen: one that nobody seals would keep all
-// that follow it from their turn. Who has the turn posts, so that they come to the committing
-// thread in their order.
-std::shared_future<Commit> Store::launch_behind_turn(std::optional<std::uint64_t> step) {
-  const auto flight = std::make_shared<Flight>();
-  const auto task = std::make_shared<std::packaged_task<Commit()>>([this, flight] {
-    try {
-      return sealer_.seal(std::move(*flight));
-    } catch (...) {
-      state_.health.keep_background(std::current_exception());
-      throw;
-    }
-  });
-  auto future = task->get_future().share();
-  auto work = Committer::prepare([task] { (*task)(); });
-  const ClosedGate closed = freezer_.close_gate();
-  if (!committer_) committer_ = std::make_unique<Committer>();
-  *flight = freezer_.freeze_behind_gate(step);
-  state_.saving = false;  // it takes no more from here on
-  committer_->post(std::move(work));
-  return future;
+  return launcher_.launch(step);
 }
 
 void Store::close() {
@@ -127,7 +107,7 @@ void Store::close() {
   if (state_.health.in_child()) {
     // The committing thread and whoever waits at the gate stayed in the parent: joining the one or
     // destroying the other would never end.
-    static_cast<void>(committer_.release());
+    static_cast<void>(launcher_.take().release());
     static_cast<void>(state_.gate.release());
     static_cast<void>(state_.published.release());
     static_cast<void>(state_.waiters.release());
@@ -148,7 +128,7 @@ void Store::close() {
     state_.wait_until_quiet(deaf);
     state_.health.close();
     state_.uses.close();  // and for those who read
-    committer.swap(committer_);
+    committer = launcher_.take();
     std::vector<std::shared_ptr<Version>> gone;
     std::vector<std::shared_ptr<Version>> left;  // prepared: it stays on the medium
     std::shared_ptr<Attempt> open;

@@ -11,6 +11,7 @@
 #include <tensorshelf/error.hpp>
 
 #include "base/planted.hpp"
+#include "media/pins.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -171,6 +172,41 @@ bool Follower::wait_for(std::optional<std::uint64_t> version, std::optional<Seco
     }
     state_.patience.pause(pause);
   }
+}
+
+namespace {
+
+struct AllHeld {
+  explicit AllHeld(PinTable* table) : pins(table) {
+    if (pins != nullptr) pins->take_all();
+  }
+  ~AllHeld() {
+    if (pins != nullptr) pins->drop_all();
+  }
+  AllHeld(const AllHeld&) = delete;
+  AllHeld& operator=(const AllHeld&) = delete;
+  PinTable* pins;
+};
+
+}  // namespace
+
+// Where the writer was faster, it waits the next time, while this one looks.
+std::unique_ptr<VersionHold> Follower::hold(std::optional<std::uint64_t> version,
+                                            VersionHold::By by) {
+  const auto held = [&](bool all_held) {
+    return std::make_unique<VersionHold>(state_, version, by, all_held);
+  };
+  const bool goes_on = !version && !state_.writable && !state_.opened.report.salvaged;
+  try {
+    if (goes_on && !planted(Bug::pin_of_what_is_shown)) refresh();
+    return held(false);
+  } catch (const Error& error) {
+    if (error.code() != Errc::stale || version || state_.writable) throw;
+  }
+  const Use use(state_);
+  const AllHeld all(state_.medium->pins());
+  refresh();
+  return held(!state_.opened.report.salvaged && all.pins != nullptr && !all.pins->is_outrun());
 }
 
 }  // namespace tensorshelf

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "store/reading/version_hold.hpp"
 #include "store/state/state.hpp"
 
 namespace tensorshelf {
@@ -31,6 +32,10 @@ class Follower {
   using Seconds = std::chrono::duration<double>;
   bool wait_for(std::optional<std::uint64_t> version, std::optional<Seconds> timeout,
                 const std::function<void()>& when_nothing_came);
+
+  // Keeps a version, which no commit takes away then; where none is said, the newest that the
+  // writer lets a reader have, to which this goes on. Errc::stale, Errc::pinned (version_hold.hpp).
+  std::unique_ptr<VersionHold> hold(std::optional<std::uint64_t> version, VersionHold::By by);
 
  private:
   using Versions = std::vector<std::shared_ptr<Version>>;

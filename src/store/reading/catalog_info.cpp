@@ -1,10 +1,10 @@
-// What there is: tensors by name, info(), stats(). Nothing here changes anything.
+// What the shelf is, and what it did: its media, its room, its counts.
 #include <algorithm>
 #include <mutex>
 
 #include "base/planted.hpp"
 #include "store/io/medium_headers.hpp"
-#include "store/store.hpp"
+#include "store/reading/catalog.hpp"
 
 namespace tensorshelf {
 
@@ -48,7 +48,7 @@ void list_media(const State& state, ShelfInfo& info) {
 
 }  // namespace
 
-ShelfInfo Store::info() const {
+ShelfInfo Catalog::info() const {
   const auto lock = state_.lock_usable();
   ShelfInfo info;
   info.path = state_.path;
@@ -69,36 +69,17 @@ ShelfInfo Store::info() const {
   return info;
 }
 
-// What is removed, and named by no version from the floor on, may be deleted: whoever holds one
-// from before has it open, and no opening finds that version.
-void Store::check_media(bool lately) const {
-  state_.health.check_usable();  // in a child a lock may be held for ever
-  if (!state_.further->attached().any()) return;
-  MediumSet which = MediumSet::all();
-  if (!state_.writable || state_.further->attached().any_retired()) {
-    which = state_.writable ? state_.further->attached().in_use() : MediumSet();
-    const auto lock = state_.lock_usable();
-    for (const auto* list : {&state_.versions.retained, &state_.versions.in_flight}) {
-      for (const auto& version : *list) {
-        if (version->number() < state_.versions.retained.back()->root.floor) continue;
-        for (const auto& medium : version->tree.media()) which.add(medium.index);
-      }
-    }
-  }
-  state_.further->attached().check_names(which, lately);
-}
-
-std::uint64_t Store::version() const {
+std::uint64_t Catalog::version() const {
   state_.health.check_usable();
   return state_.version;
 }
 
-std::optional<std::uint64_t> Store::step() const {
+std::optional<std::uint64_t> Catalog::step() const {
   const auto lock = state_.lock_usable();
   return format::stated_step(state_.versions.retained.back()->root);
 }
 
-std::uint64_t Store::free_bytes() const {
+std::uint64_t Catalog::free_bytes() const {
   const auto lock = state_.lock_usable();
   if (!state_.heap) return 0;
   std::uint64_t free = state_.heap->free_bytes(0);
@@ -109,7 +90,7 @@ std::uint64_t Store::free_bytes() const {
   return free;
 }
 
-Stats Store::stats() const {
+Stats Catalog::stats() const {
   const auto lock = state_.lock_usable();
   const MediumCounters medium = state_.medium->counters();
   Stats stats;
@@ -128,56 +109,23 @@ Stats Store::stats() const {
   return stats;
 }
 
-std::shared_ptr<StoredTensor> Store::find(std::string_view name) const {
-  const auto lock = state_.lock_usable();
-  const auto there = state_.names_now().find(name);
-  return there == state_.names_now().end() ? nullptr : there->second.tensor;
-}
-
-std::vector<std::string> Store::names() const {
-  const auto lock = state_.lock_usable();
-  std::vector<std::string> names;
-  names.reserve(state_.names_now().size());
-  for (const auto& [name, tensor] : state_.names_now()) names.emplace_back(name);
-  return names;
-}
-
-namespace {
-
-// The version that wrote its newest chunk, as that one has it; 0 where it has none.
-std::uint64_t written_in(const Version& version, const StoredTensor& tensor) {
-  std::uint64_t newest = 0;
-  if (!has(version, tensor)) return newest;
-  for (std::uint64_t i = 0; i < tensor.layout.cell_count(); ++i) {
-    newest = std::max(newest, format::chunk_version(version.tree.record(tensor.cell(i))));
+// What is removed, and named by no version from the floor on, may be deleted: whoever holds one
+// from before has it open, and no opening finds that version.
+void Catalog::check_media(bool lately) const {
+  state_.health.check_usable();  // in a child a lock may be held for ever
+  if (!state_.further->attached().any()) return;
+  MediumSet which = MediumSet::all();
+  if (!state_.writable || state_.further->attached().any_retired()) {
+    which = state_.writable ? state_.further->attached().in_use() : MediumSet();
+    const auto lock = state_.lock_usable();
+    for (const auto* list : {&state_.versions.retained, &state_.versions.in_flight}) {
+      for (const auto& version : *list) {
+        if (version->number() < state_.versions.retained.back()->root.floor) continue;
+        for (const auto& medium : version->tree.media()) which.add(medium.index);
+      }
+    }
   }
-  return newest;
-}
-
-}  // namespace
-
-TensorInfo Store::info(const StoredTensor& tensor, Of which) const {
-  state_.health.check_usable();
-  std::lock_guard lock(tensor.mutex);
-  const auto structure = state_.lock_usable();
-  TensorInfo info;
-  const Version* const of = which.kind() == Of::Kind::version ? &state_.version_of(which) : nullptr;
-  const std::string* const called = of == nullptr ? nullptr : name_in(*of->names, tensor);
-  info.name = called == nullptr ? tensor.name() : *called;
-  info.id = tensor.layout.tensor_id;
-  info.dtype = tensor.layout.dtype;
-  info.shape.assign(tensor.layout.shape.begin(), tensor.layout.shape.end());
-  info.size_bytes = tensor.layout.size_bytes;
-  for (unsigned medium = 0; medium < kMaxMedia; ++medium) {
-    if (tensor.media.has(medium)) info.media.push_back(medium);
-  }
-  info.version = written_in(state_.version_of(which), tensor);
-  if (which.kind() == Of::Kind::version || !state_.open) return info;
-  const std::uint64_t last = written_in(*state_.open->base, tensor);
-  if (last > state_.versions.retained.back()->number()) info.pending = last;
-  info.dirty = tensor.attempt == state_.open->sequence;
-  info.spoiled = tensor.spoiled == state_.open->sequence;
-  return info;
+  state_.further->attached().check_names(which, lately);
 }
 
 }  // namespace tensorshelf

@@ -2,7 +2,7 @@
 // checksum: where both are the same, so are the bytes, wherever they lie.
 #include <algorithm>
 
-#include "store/store.hpp"
+#include "store/reading/catalog.hpp"
 
 namespace tensorshelf {
 namespace {
@@ -19,7 +19,7 @@ bool same_value(const ChunkRecord& a, const ChunkRecord& b) {
 }  // namespace
 
 // Holds the names of both, and not the versions, whose pages would stay with them.
-VersionDiff Store::diff(std::uint64_t from, std::uint64_t to) const {
+VersionDiff Catalog::diff(std::uint64_t from, std::uint64_t to) const {
   auto lock = state_.lock_usable();
   const auto before = state_.version_of(Of::version(from)).names;
   const auto after = state_.version_of(Of::version(to)).names;
