@@ -298,6 +298,16 @@ TEST_CASE("a commit that fails in the background is told by the next call, once"
   rig.check_failed(&rig.second);
 }
 
+TEST_CASE("rot in what is committed is told as damage, whatever failed since") {
+  Rig rig(GENERATE(true, false));
+  rig.shelf->find("w")->write(rig.second);
+  rig.tap->sync = [](int) { return -EIO; };
+  REQUIRE(code_of([&] { rig.shelf->persist(2); }) == Errc::io);
+  *rig.tap = Tap{};
+  flip_stored_bit(rig.folder.file(), rig.first, 2 * kMiB);
+  CHECK(code_of([&] { value(*rig.shelf, "w", true); }) == Errc::corrupt);
+}
+
 // Nothing is wrong with the medium: what was assigned stays, and the next commit has it.
 TEST_CASE("a commit in the background that stumbles over rot is not begun") {
   Folder folder;

@@ -2,6 +2,7 @@
 // other tests. And a write that needs no other chunk's slot.
 #include <array>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -63,6 +64,31 @@ TEST_CASE("of versions that can be read none is named that stays for a reader el
   REQUIRE(error);
   CHECK(error->code() == Errc::stale);
   CHECK(contains(error->what(), "there is version 2"));
+}
+
+TEST_CASE("damage names no version as intact that stays for a reader elsewhere alone") {
+  const scratch::Directory directory;
+  const auto path = directory / "told.shelf";
+  OpenOptions options;
+  Shelf writer = Shelf::open(path, options);
+  commit(writer, 1);
+  options.mode = Mode::read;
+  const Shelf reader = Shelf::open(path, options);
+  const VersionPin pin = reader.pin(1);
+  commit(writer, 2);
+  const Bytes newest = pattern(5000, 2);
+  std::string file = scratch::contents(path);
+  const std::string head(reinterpret_cast<const char*>(newest.data()), 64);
+  const std::size_t at = file.find(head);
+  REQUIRE(at != std::string::npos);
+  {
+    std::fstream stored(path, std::ios::binary | std::ios::in | std::ios::out);
+    stored.seekp(static_cast<std::streamoff>(at));
+    stored.put(static_cast<char>(file[at] ^ 1));
+  }
+  const auto damage = writer.verify().damage;
+  REQUIRE(damage.size() == 1);
+  CHECK(damage[0].intact_in.empty());
 }
 
 TEST_CASE("where there is no room, what was erased and not yet persisted is told of") {
