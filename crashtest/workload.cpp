@@ -453,6 +453,9 @@ const std::vector<Workload>& workloads() {
        "reopen;"
        "assign a; reopen; resolve; assign b; erase a; prepare; reopen; abandon; assign a; assign b;"
        "persist; part a 0 8; prepare; reopen; abandon; part a 8 8; persist"},
+      {"prepare-refused",  // a write that fails, before a commit that is refused
+       "shelf 1 1; placed whole; create a 20000; create b 20000; persist; assign b; prepare;"
+       "assign a; part b 0 8; persist; resolve; persist; prepare; assign b; persist; resolve"},
       {"prepare-again",  // two attempts of one opening at one version
        "shelf 0 1; format 2; create a 64; assign a; persist; assign a; prepare; abandon; assign a;"
        "persist; assign a; prepare; abandon; assign a; prepare; resolve; quiet; prepare; resolve"},
