@@ -23,10 +23,11 @@ TEST_CASE("a write that views keep from a slot says how many views there are") {
   const Lease first = w.lease_committed();
   commit(shelf, 2);
   const Lease second = w.lease_committed();
+  const Lease again = w.lease_committed();
   const auto error = error_of([&] { w.write(pattern(5000, 3)); });
   REQUIRE(error);
   CHECK(error->code() == Errc::leased);
-  CHECK(contains(error->what(), "2 live views"));
+  CHECK(contains(error->what(), "3 live views"));
 }
 
 TEST_CASE("damage is told with the version that is shown, not the one that wrote the chunk") {
@@ -49,6 +50,41 @@ TEST_CASE("damage is told with the version that is shown, not the one that wrote
   REQUIRE(error);
   CHECK(error->code() == Errc::corrupt);
   CHECK(contains(error->what(), "of version 2 can be read"));
+}
+
+TEST_CASE("damage is told with the name that the tensor has in the version that is read") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  const Bytes value = pattern(kMiB, 7);
+  {
+    Shelf shelf = kept.open();
+    make(shelf, "before", kMiB).write(value);
+    shelf.persist();
+    shelf.rename("before", "now");
+    shelf.persist();
+  }
+  for (const std::uint64_t at : places_of(*kept.medium, value)) flip(*kept.medium, at + 77);
+  const Shelf shelf = kept.open();
+  Bytes bytes(kMiB);
+  const auto newest = error_of([&] { shelf.find("now")->read(bytes); });
+  REQUIRE(newest);
+  CHECK(contains(newest->what(), "'now'"));
+  const auto older = error_of([&] { shelf.at(1).find("before")->read(bytes); });
+  REQUIRE(older);
+  CHECK(contains(older->what(), "'before'"));
+}
+
+TEST_CASE("of versions that a thread holds itself the oldest is named, whose slot is needed") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  commit(shelf, 1);
+  commit(shelf, 2);
+  const VersionPin second = shelf.pin(2);
+  const VersionPin first = shelf.pin(1);
+  commit(shelf, 3);
+  const auto error = error_of([&] { shelf.find("w")->write(pattern(5000, 4)); });
+  REQUIRE(error);
+  CHECK(error->code() == Errc::pinned);
+  CHECK(contains(error->what(), "version 1 of"));
 }
 
 TEST_CASE("of versions that can be read none is named that stays for a reader elsewhere alone") {
