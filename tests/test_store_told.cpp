@@ -1,12 +1,15 @@
 // What errors, reports and infos name: numbers and remedies in which planted mistakes survived all
 // other tests. And a write that needs no other chunk's slot.
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "format/format.hpp"
 #include "kept_versions.hpp"
 #include "rot.hpp"
 #include "scratch.hpp"
@@ -143,6 +146,36 @@ TEST_CASE("where there is no room, what was erased and not yet persisted is told
   REQUIRE(until);
   CHECK(until->code() == Errc::full);
   CHECK(contains(until->remedy(), "persist() first"));
+}
+
+namespace {
+// One copy of the mark cannot be read, as of a bad sector.
+struct BadMark final : SharedMedium {
+  using SharedMedium::SharedMedium;
+  void read(std::uint64_t at, std::span<std::byte> bytes) override {
+    const std::uint64_t bad = format::mark_at(1);
+    if (at <= bad && bad < at + bytes.size()) throw Error(Errc::io, "a bad sector", "x", EIO);
+    SharedMedium::read(at, bytes);
+  }
+};
+}  // namespace
+
+TEST_CASE("a copy of the mark that cannot be read is told, and the other serves") {
+  const Kept kept({.keep = 0, .in_flight = 1, .mapped = false, .placement = Placement::by_chunk});
+  {
+    Shelf shelf = kept.open();
+    commit(shelf, 1);
+    shelf.find("w")->write(pattern(5000, 2));
+    shelf.prepare(20, "id");
+  }
+  const Shelf shelf =
+      Shelf::open(std::make_unique<BadMark>(kept.medium, false), {.mode = Mode::read});
+  REQUIRE(shelf.prepared());
+  const auto notes = shelf.info().recovery.notes;
+  const auto told = std::ranges::any_of(notes, [](const std::string& note) {
+    return contains(note, "1 pages of metadata could not be read") && contains(note, "bad sector");
+  });
+  CHECK(told);
 }
 
 TEST_CASE("what is found prepared has the step that it was given") {
