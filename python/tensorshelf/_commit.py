@@ -121,7 +121,9 @@ class Commit:
 
     @property
     def seconds(self) -> float:
-        """Time inside persist(); the assignments before it are not counted."""
+        """Time inside persist(), without the assignments before it; of a commit in the background,
+        from when its turn came until it is durable.
+        """
         return self._get().seconds
 
     @property
