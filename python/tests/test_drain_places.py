@@ -369,3 +369,14 @@ def test_what_could_not_be_settled_is_settled_next(
     calls.clear()
     remote.settle()
     assert sorted(calls) == [("fsync", "ab"), ("fsync", "cd")]
+
+
+def test_a_folder_of_folders_that_was_removed_is_made_again(tmp_path: pathlib.Path) -> None:
+    """Where another prefix comes next, whose folder lies in the one that is gone."""
+    remote = Directory(str(tmp_path / "remote"))
+    remote.put("chunks/aa/one", b"1")
+    shutil.rmtree(tmp_path / "remote" / "chunks")
+    with pytest.raises(ts.IoError, match="was removed"):
+        remote.put("chunks/bb/two", b"2")
+    remote.put("chunks/bb/two", b"2")
+    assert remote.read("chunks/bb/two") == b"2"

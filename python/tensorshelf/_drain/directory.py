@@ -72,9 +72,9 @@ class Directory:
         target = self._path(path)
         folder, name = os.path.split(target)
         with _told("written", target):
-            self._make(folder)
             temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}{_TEMPORARY}")
             try:
+                self._make(folder)
                 with open(temporary, "xb") as file:
                     file.write(data)
                     file.flush()
