@@ -43,9 +43,10 @@ struct Ticket {
 class PinTable;  // of the media that come with the library (src/media/pins.hpp)
 
 // Thread-safety: write, write_lent, wait, read, look and view may run in many threads at once, on
-// bytes that do not overlap. barrier and store_word belong to the one committing thread. size,
-// reserve and shrink exclude all of these but read, look and view, which go on beside them on what
-// was there before and, of shrink, stays.
+// bytes that do not overlap. barrier and store_word come one at a time; of several media a
+// barrier may come from a thread that helps the committing one. size, reserve and shrink exclude
+// all of these but read, look and view, which go on beside them on what was there before and, of
+// shrink, stays.
 // Another process may read what this one writes at that moment. It gets old and new bytes, mixed at
 // any multiple of 8, and checks what came.
 //

@@ -151,7 +151,8 @@ struct OpenOptions {
   bool salvage = false;
   // Called by a thread that waits within a call: for another thread, or for a version on its way,
   // about every 50 ms; for another process (wait_for(), pins of readers) before each look at what
-  // that does, which may be every millisecond.
+  // that does, which may be every millisecond. Not by one that waits for a read of the very tensor
+  // that it assigns.
   // - It may throw: the call ends with what it threw, and nothing has changed.
   // - It may look at the shelf. A call in it that could wait again throws Errc::unsupported.
   // - Not called by close(), by the end of a transaction, and once a version is closed to writes:

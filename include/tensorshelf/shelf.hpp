@@ -8,10 +8,11 @@
 //     shelf.persist(step);                          // durable, and atomic over all tensors
 //
 // Thread-safety: threads may assign different tensors at once, and read any. persist() waits for
-// assignments under way; those that begin meanwhile belong to the next version, and wait for
-// nothing but a slot. Two assignments to one tensor come one after the other; which comes first is
-// for the caller's threads to settle. A child after fork() may only destroy or close() what it
-// inherited, and ask handles for what never changes: everything else throws Errc::forked.
+// assignments under way; those that begin meanwhile belong to the next version, and wait for a
+// slot, and while what was not assigned is copied along. Two assignments to one tensor come one
+// after the other; which comes first is for the caller's threads to settle. A child after fork()
+// may only destroy or close() what it inherited, and ask handles for what never changes: everything
+// else throws Errc::forked.
 // Lifetime: a TensorRef or Lease keeps the mapping alive past the Shelf; using a TensorRef after
 // close() throws Errc::closed (but for its name, dtype and shape), reading a Lease stays valid.
 // Errors: tensorshelf::Error (error.hpp). After a failed write or barrier the shelf refuses to
