@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -78,7 +79,9 @@ TEST_CASE("damage is told with the name that the tensor has in the version that 
 
 TEST_CASE("of versions that a thread holds itself the oldest is named, whose slot is needed") {
   const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::whole});
-  Shelf shelf = kept.open();
+  OpenOptions options = kept.options();
+  options.pin_timeout = std::chrono::milliseconds(20);
+  Shelf shelf = kept.open(options);
   commit(shelf, 1);
   commit(shelf, 2);
   const VersionPin second = shelf.pin(2);
@@ -211,7 +214,9 @@ TEST_CASE("a tensor without bytes has the rows that it is given") {
 
 TEST_CASE("a write up to a chunk's end needs no slot of the next one") {
   const Kept kept({.keep = 0, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
-  Shelf shelf = kept.open();
+  OpenOptions options = kept.options();
+  options.pin_timeout = std::chrono::milliseconds(20);
+  Shelf shelf = kept.open(options);
   TensorRef w = make(shelf, "w", 2 * kMiB);
   w.write(pattern(2 * kMiB, 1));
   shelf.persist();
