@@ -92,7 +92,7 @@ class Store {
   Tensors tensors_;
   Freezer freezer_;
   Sealer sealer_;
-  Launcher launcher_;
+  Launcher launcher_;  // its thread uses what is above, and ends before that
   Decisions decisions_;
   Transactions transactions_;
   Catalog catalog_;

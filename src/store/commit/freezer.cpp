@@ -97,8 +97,8 @@ Flight Freezer::launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt
   flight.last_ticket = state_.last_ticket;
   flight.version = std::move(version);
   std::lock_guard lock(state_.structure);
-  state_.versions.in_flight.push_back(
-      flight.version);  // there is room for as many as there are slots
+  // There is room for as many as there are slots.
+  state_.versions.in_flight.push_back(flight.version);
   state_.open.swap(next);
   state_.further->attached().revive(state_.open->tree);  // of a rollback
   state_.looked = false;
