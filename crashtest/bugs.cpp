@@ -190,6 +190,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"left_place_given_back", "I3", Bug::left_place_given_back, {}, {}, "compact-dirty"},
       {"oldest_places_held", "I3", Bug::oldest_places_held, {}, "lease-held"},
       {"removed_named_again", "-", Bug::removed_named_again, {}, "removed-compacted"},
+      {"made_on_removed", "-", Bug::made_on_removed, {}, "made-beside-removal"},
       {"cut_behind_earlier", "I11", Bug::cut_behind_earlier, {}, "cut-beside"},
       {"carried_undone", "-", Bug::carried_undone, {}, "carried-no-change"},
       {"newest_places_held", "I3", Bug::newest_places_held, {}, "lease-moved"},

@@ -10,6 +10,7 @@
 
 #include "entropy.hpp"
 #include "model.hpp"
+#include "tests/asleep.hpp"
 #include "tests/cached_disk.hpp"
 
 namespace tensorshelf::crash {
@@ -73,6 +74,31 @@ std::string older_copy_of_a_medium_is_refused() {
   Bytes found(kBytes);
   pair.open().find("w")->read(found);
   return found == stamped(2) ? "" : "another value than was committed";
+}
+
+// Its value was assigned when the removal came; and a medium that was removed may be thrown away.
+std::string made_beside_a_removal_lies_elsewhere() {
+  const Pair pair;
+  {
+    Shelf shelf = pair.open();
+    Assignment late = shelf.create_with("late", DType::uint8, std::array{kBytes}, kSecond);
+    late.write(stamped(1), 0);
+    testing::Waiter removal([&] { shelf.remove_medium(1); });
+    if (!removal.waits()) return "a removal waits for no assignment";
+    late.done();
+    removal.join();
+    shelf.persist();
+  }
+  try {
+    const Shelf alone =
+        Shelf::open(std::make_unique<testing::CachedMedium>(pair.first), {.mode = Mode::update});
+    Bytes found(kBytes);
+    alone.find("late")->read(found);
+    return found == stamped(1) ? "" : "another value than was committed";
+  } catch (const Error& error) {
+    if (error.code() != Errc::medium_missing) throw;
+    return "a tensor lies on a medium that was removed before it was added";
+  }
 }
 
 // The version says how far the medium is the shelf's, each time it grew.

@@ -420,6 +420,7 @@ const std::vector<Scenario>& scenarios() {
         {"mirror-given-up", "-", mirror_that_was_given_up_is_not_needed},
         {"mirror-needed", "-", mirror_that_was_added_is_needed},
         {"grown-medium", "I3", what_a_medium_grew_by_stays_taken},
+        {"made-beside-removal", "-", made_beside_a_removal_lies_elsewhere},
         {"carried-no-change", "-", what_is_carried_is_no_change},
         {"carried-over", "-", what_is_assigned_over_it_is_one},
         {"carried-rot", "-", rot_is_left_where_it_is},

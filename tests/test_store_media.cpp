@@ -415,6 +415,8 @@ TEST_CASE("a tensor that is created beside the removal of its medium is in the n
     Waiter removal([&] { shelf.remove_medium(1); });
     late.done();
     removal.join();
+    CHECK(shelf.find("late")->info().media == std::vector{0U});
+    CHECK(shelf.info().media[1].retired);
     shelf.persist();
   }
   const Shelf shelf = several.open();

@@ -205,6 +205,7 @@ enum class Bug {
   left_place_given_back,      // I3: a place that was left is free while older versions have it
   oldest_places_held,         // I3: what holds a tensor that is gone holds where it once was
   removed_named_again,        // a medium that was removed is named again where it is cut
+  made_on_removed,            // one whose value is being assigned holds up no removal of its medium
   cut_behind_earlier,         // I11: commits that were frozen before the cut count as behind it
   carried_undone,             // what was carried, and assigned in vain, counts as changed
   newest_places_held,         // I3: a lease of what was moved and erased holds what is gone

@@ -1,9 +1,11 @@
 // Tensors that move to other media, and a medium from which all move.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/planted.hpp"
 #include "store/commit/assignment.hpp"
 #include "store/media_set/further_media.hpp"
 #include "store/room/placing.hpp"
@@ -22,8 +24,8 @@ std::shared_ptr<StoredTensor> Tensors::move(std::string_view name,
     const auto there = state_.names_now().find(name);
     if (there != state_.names_now().end()) size = there->second.tensor->layout.size_bytes;
   }
-  const Where where = choose_where(state_, name, size, media);
-  const auto closed = close_for_growth();
+  Where where;
+  const auto closed = close_over(where, name, size, media);
   const std::shared_ptr<StoredTensor> old = replaceable(name, "move");
   if (is_on(old->layout, where)) return old;
   return remake(*old, unplaced(*old), where);
@@ -45,13 +47,14 @@ void Tensors::remove_medium(unsigned number) {
   }
 }
 
-// False where somebody placed a tensor there who had chosen to before.
+// False where somebody placed a tensor there who had chosen to before, also one that no name has
+// yet: its value is assigned, and it is added when we let its thread pass the gate.
 bool Tensors::taken_out(unsigned medium) {
   const auto closed = close_for_growth();
   state_.check_writable();
   state_.check_not_abandoned();
   state_.look_for_rival();
-  if (one_on(medium)) return false;
+  if (one_on(medium) || is_made_on(medium)) return false;
   auto named = state_.open->tree.media();
   std::erase_if(named, [&](const auto& one) { return one.index == medium; });
   if (state_.open->tree.has_media_page()) {
@@ -59,6 +62,14 @@ bool Tensors::taken_out(unsigned medium) {
   }
   state_.open->names_changed = true;
   return true;
+}
+
+bool Tensors::is_made_on(unsigned medium) const {
+  if (planted(Bug::made_on_removed)) return false;
+  return std::ranges::any_of(being_made_, [&](const auto& one) {
+    const auto tensor = one.lock();
+    return tensor && tensor->media.has(medium);
+  });
 }
 
 std::optional<std::string> Tensors::one_on(unsigned number) const {

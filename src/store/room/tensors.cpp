@@ -100,27 +100,45 @@ std::optional<ClosedGate> Tensors::close_for_growth() {
   return closed;
 }
 
+// Chosen while the gate is open, for a rule of the user's may be asked.
+std::optional<ClosedGate> Tensors::close_over(Where& where, std::string_view name,
+                                              std::uint64_t size_bytes,
+                                              std::span<const unsigned> media) {
+  for (;;) {
+    where = choose_where(state_, name, size_bytes, media);
+    auto closed = close_for_growth();
+    const MediumSet there = state_.further->attached().in_use();
+    const auto is_gone = [&](unsigned medium) { return medium != 0 && !there.has(medium); };
+    if (std::ranges::none_of(where.media, is_gone)) return closed;
+  }
+}
+
 NewTensor Tensors::make(std::string_view name, DType dtype, std::span<const std::int64_t> shape,
                         Made made, std::span<const unsigned> media) {
   auto layout = check_new(name, dtype, shape, made);
-  const Where where = choose_where(state_, name, layout.size_bytes, media);
-  const auto closed = close_for_growth();
+  Where where;
+  const auto closed = close_over(where, name, layout.size_bytes, media);
   check_may_add(name, made);
-  return place(std::move(layout), made, where);
+  std::erase_if(being_made_, [](const auto& one) { return one.expired(); });
+  make_capacity(being_made_);
+  NewTensor tensor = place(std::move(layout), made, where);
+  being_made_.push_back(tensor.named.tensor);
+  return tensor;
 }
 
 void Tensors::add(const NewTensor& tensor) {
   const ClosedGate closed(*state_.gate, state_.patience);
   check_may_add(tensor.named.tensor->layout.name, tensor.made);
   add_behind_gate(tensor);
+  std::erase_if(being_made_, [&](const auto& one) { return one.lock() == tensor.named.tensor; });
 }
 
 std::shared_ptr<StoredTensor> Tensors::create(std::string_view name, DType dtype,
                                               std::span<const std::int64_t> shape, Made made,
                                               std::span<const unsigned> media) {
   auto layout = check_new(name, dtype, shape, made);
-  const Where where = choose_where(state_, name, layout.size_bytes, media);
-  const auto closed = close_for_growth();
+  Where where;
+  const auto closed = close_over(where, name, layout.size_bytes, media);
   check_may_add(name, made);
   const NewTensor tensor = place(std::move(layout), made, where);
   add_behind_gate(tensor);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "store/room/placing.hpp"
 #include "store/state/state.hpp"
@@ -42,6 +43,10 @@ class Tensors {
   format::TensorLayout check_new(std::string_view name, DType dtype,
                                  std::span<const std::int64_t> shape, Made made);
   std::optional<ClosedGate> close_for_growth();
+  // The same where it is chosen on which media one is to lie: anew, where one was removed
+  // meanwhile.
+  std::optional<ClosedGate> close_over(Where& where, std::string_view name,
+                                       std::uint64_t size_bytes, std::span<const unsigned> media);
   // The gate is closed for all of these.
   void check_may_add(std::string_view name, Made made);
   std::shared_ptr<StoredTensor> replaceable(std::string_view name, const char* to);
@@ -51,12 +56,15 @@ class Tensors {
   void add_behind_gate(const NewTensor& made);
   void take_up_value(const NewTensor& made);
   std::optional<std::string> one_on(unsigned medium) const;  // a tensor that lies there
+  bool is_made_on(unsigned medium) const;                    // one whose value is assigned yet
   bool taken_out(unsigned medium);
   void open_for_removal(const Named& named);
   void remove(const Named& named) noexcept;
 
   State& state_;
   Stager& stager_;
+  // By make(), and not yet added. Behind the closed gate; in no list of the attempt's.
+  std::vector<std::weak_ptr<StoredTensor>> being_made_;
 };
 
 }  // namespace tensorshelf
