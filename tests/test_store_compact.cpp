@@ -389,3 +389,36 @@ TEST_CASE("it is refused where it may not be called") {
   shelf.close();
   CHECK(code_of([&] { shelf.compact(); }) == Errc::closed);
 }
+
+TEST_CASE("compact() moves no slot of a version that is on its way") {
+  const Kept kept({.keep = 0,
+                   .in_flight = 2,
+                   .mapped = GENERATE(true, false),
+                   .placement = Placement::by_chunk});
+  Shelf shelf = kept.open();
+  fill(shelf, 4, 300'000);
+  erase_even(shelf, 4);
+  for (int i = 0; i < 2; ++i) shelf.persist();
+  kept.doors->barrier.shut();
+  shelf.find(nth(3))->write(pattern(300'000, 77));
+  const auto pending = shelf.persist_async();
+  kept.doors->barrier.await_someone();
+  Waiter compacting([&] { shelf.compact(); });
+  CHECK(compacting.waits());
+  kept.doors->barrier.open();
+  compacting.join();
+  CHECK(shelf.verify().damage.empty());
+  shelf.close();
+  CHECK((value_of(kept.open(), nth(3)) == pattern(300'000, 77)));
+}
+
+TEST_CASE("compact() copies no value whose view keeps it where it is") {
+  const Kept kept({.keep = 0, .in_flight = 2, .mapped = true, .placement = Placement::whole});
+  Shelf shelf = kept.open();
+  fill(shelf, 2, 300'000);
+  const Lease lease = shelf.find(nth(1))->lease_committed();
+  REQUIRE(lease.in_place());
+  erase_even(shelf, 2);
+  for (int i = 0; i < 2; ++i) shelf.persist();
+  CHECK(shelf.compact().bytes_copied == 0);
+}

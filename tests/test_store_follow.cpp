@@ -7,8 +7,10 @@
 #include "forgery.hpp"
 #include "kept_versions.hpp"
 #include "raw_pages.hpp"
+#include "rot.hpp"
 #include "scratch.hpp"
 #include "store/io/head.hpp"
+#include "thrown.hpp"
 
 using namespace tensorshelf;
 using namespace tensorshelf::testing;
@@ -390,4 +392,28 @@ TEST_CASE("threads read and refresh one reader while its writer goes on", "[thre
   for (auto& thread : threads) thread.join();
   reader.refresh();
   CHECK(reader.version() == 199);
+}
+
+TEST_CASE("a reader in doubt about what it found tells damage as that once it has gone on") {
+  const Kept kept({.keep = 1, .in_flight = 1, .mapped = true, .placement = Placement::by_chunk});
+  {
+    Shelf writer = kept.open();
+    commit(writer, 1);
+    commit(writer, 2);
+  }
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    write_raw(*kept.medium, format::root_at(format::home_of(2, 3), copy), page_of(std::byte{0x5A}));
+  }
+  Shelf reader = kept.open(Mode::read);
+  REQUIRE(reader.info().recovery.degraded);
+  const Bytes value_now = pattern(5000, 3);
+  {
+    Shelf writer = kept.open();
+    REQUIRE(writer.version() == 1);
+    writer.find("w")->write(value_now);
+    writer.persist();
+  }
+  REQUIRE(reader.refresh());
+  for (const std::uint64_t at : places_of(*kept.medium, value_now)) flip(*kept.medium, at + 77);
+  CHECK(code_of([&] { value(*reader.find("w")); }) == Errc::corrupt);
 }

@@ -468,3 +468,15 @@ TEST_CASE("what is read while healing waits for a slot is not what is healed") {
   w.read(now, kMiB);
   CHECK((now == still));
 }
+
+TEST_CASE("a striped tensor is found whole where opening verifies") {
+  const Several several({false, false});
+  const Bytes value_then = pattern(5 * kMiB + 7, 3);
+  {
+    Shelf shelf = several.open();
+    make_on(shelf, "s", static_cast<std::int64_t>(value_then.size()), kBoth).write(value_then);
+    shelf.persist();
+  }
+  const Shelf shelf = several.open({.mode = Mode::update, .verify = Verify::on_open});
+  CHECK((value(*shelf.find("s")) == value_then));
+}

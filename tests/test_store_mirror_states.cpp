@@ -8,6 +8,7 @@
 #include "scratch.hpp"
 #include "store/io/medium_headers.hpp"
 #include "store/media_set/mirror_filling.hpp"
+#include "store/media_set/older_first.hpp"
 #include "thrown.hpp"
 
 using namespace tensorshelf;
@@ -368,4 +369,65 @@ TEST_CASE("an older copy of a further medium's mirror is filled, though versions
   const Shelf shelf =
       Shelf::open(mirrored.first.opened(), {}, std::move(with), {.mode = Mode::read});
   CHECK((read(shelf, "x") == pattern(kMiB, 3)));
+}
+
+TEST_CASE("opening verifies what the mirror has for a rotten chunk, and not that chunk") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "large", kLarge);
+    shelf.persist();
+  }
+  mirrored.first.rot(Bytes(kLarge.begin(), kLarge.begin() + 100));
+  const Shelf shelf = mirrored.open({.verify = Verify::on_open});
+  CHECK((read(shelf, "large") == kLarge));
+}
+
+TEST_CASE(
+    "a mirror that has no more of an older version than its medium is not told to have served") {
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  {
+    Shelf shelf = mirrored.open({.keep = 1});
+    for (unsigned version = 1; version < 4; ++version) {
+      assign(shelf, "w", pattern(5000, version));
+      shelf.persist();
+    }
+    REQUIRE(shelf.version() == 3);
+  }
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    const std::uint64_t at = format::root_at(format::home_of(2, 3), copy) + 100;
+    flip(mirrored.first, at);
+    flip(mirrored.mirrors.at(0), format::kMirrorAt + at);
+  }
+  const Shelf shelf = mirrored.open({.mode = Mode::read});
+  CHECK(shelf.version() == 3);
+  CHECK(shelf.versions().size() == 1);
+  for (const std::string& note : shelf.info().recovery.notes) {
+    CHECK_FALSE(says(note, "from its mirror"));
+  }
+}
+
+// As a power loss leaves them that comes while an opening is written to both.
+TEST_CASE("a mirror that lacks the last opening alone is no older copy") {
+  const unsigned openings = GENERATE(1U, 2U);
+  Mirrored mirrored({0});
+  mirrored.has_second = false;
+  {
+    Shelf shelf = mirrored.open();
+    assign(shelf, "small", kSmall);
+    shelf.persist();
+  }
+  const One& mirror = mirrored.mirrors.at(0);
+  const Bytes before = mirror.bytes();
+  for (unsigned i = 0; i < openings; ++i) mirrored.open().close();
+  for (unsigned copy = 0; copy < format::kCopies; ++copy) {
+    const std::uint64_t at = format::kMirrorAt + format::incarnation_at(copy);
+    mirror.medium->wait(mirror.medium->write(at, std::span(before).subspan(at, kPageBytes), 0));
+    for (unsigned home = 0; home < 3; ++home) {
+      flip(mirrored.first, format::root_at(home, copy) + 100);
+    }
+  }
+  CHECK(is_older(*mirror.medium, *mirrored.first.medium) == (openings == 2));
 }

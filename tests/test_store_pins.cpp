@@ -596,3 +596,43 @@ TEST_CASE("a version that is let go is not shown in place") {
   { const VersionPin pin = reader.pin(); }
   CHECK_FALSE(reader.at(3).find("w").value().lease().in_place());
 }
+
+TEST_CASE("who waits for a slot is woken, though its version was held here and elsewhere") {
+  const std::shared_ptr<Medium> medium = memory_of(64 * kMiB);
+  const auto pins = std::make_shared<SharedPins>();
+  Shelf::format(*medium, {.keep = 0, .in_flight = 1});
+  const auto open = [&](Mode mode) {
+    return Shelf::open(std::make_unique<PinnedMedium>(medium, pins),
+                       {.mode = mode, .placement = Placement::by_chunk, .pin_timeout = 1h});
+  };
+  Shelf shelf = open(Mode::update);
+  commit(shelf, 1);
+  Shelf reader = open(Mode::read);
+  std::optional<VersionPin> elsewhere(reader.pin());
+  std::optional<VersionPin> here;
+  std::atomic<int> stage = 0;
+  std::thread holder([&] {  // which is there till the end: another one may have its id
+    here.emplace(shelf.pin(1));
+    stage = 1;
+    stage.notify_all();
+    stage.wait(1);
+    here.reset();
+    stage = 3;
+    stage.notify_all();
+    stage.wait(3);
+  });
+  stage.wait(0);
+  commit(shelf, 2);
+  Waiter writer([&] { shelf.find("w")->write(pattern(5000, 3)); });
+  REQUIRE(writer.waits());
+  stage = 2;
+  stage.notify_all();
+  stage.wait(2);
+  elsewhere.reset();
+  writer.join();
+  stage = 4;
+  stage.notify_all();
+  holder.join();
+  shelf.persist();
+  CHECK((value(*shelf.find("w")) == pattern(5000, 3)));
+}

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "fading_medium.hpp"
 #include "format/format.hpp"
 #include "kept_versions.hpp"
 #include "rot.hpp"
@@ -229,4 +230,22 @@ TEST_CASE("a write up to a chunk's end needs no slot of the next one") {
   const Bytes second = pattern(kMiB, 2);
   now.insert(now.end(), second.begin(), second.end());
   CHECK((value(w) == now));
+}
+
+// Poisoned memory, or a file that is shorter by now: it may be there another time.
+TEST_CASE("a chunk that cannot be touched is told as that, and not as one that rotted") {
+  const auto countdown = std::make_shared<unsigned>(0);
+  const auto medium = std::make_shared<FadingMedium>(64 * kMiB, countdown);
+  Shelf::format(*medium);
+  {
+    Shelf shelf = Shelf::open(std::make_unique<ForwardingMedium>(medium), {.mode = Mode::update});
+    commit(shelf, 1);
+  }
+  *countdown = 1;
+  const auto error = error_of([&] {
+    Shelf::open(std::make_unique<ForwardingMedium>(medium),
+                {.mode = Mode::update, .verify = Verify::on_open});
+  });
+  REQUIRE(error);
+  CHECK(contains(error->what(), "cannot be read"));
 }

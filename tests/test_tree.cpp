@@ -191,3 +191,24 @@ TEST_CASE("memory that runs out while a page is added leaves none unwritten") {
   }
   REQUIRE(nth > 4);
 }
+
+TEST_CASE("a directory alone behind the goal is moved, and no leaf below it") {
+  Tree tree = Tree().successor(1);
+  tree.open_cells({0, 200 * format::kPageCells});
+  REQUIRE(tree.levels() == 1);
+  std::uint64_t at = format::kHeapAt;
+  const auto place = [&](bool leaves) {
+    tree.each_page([&](const PageNodePtr& node) {
+      if (node->below.empty() != leaves) return;
+      node->ref.at = {at, at + kPageBytes};
+      at += 2 * kPageBytes;
+    });
+  };
+  place(true);
+  const std::uint64_t goal = at;
+  place(false);
+  Tree next = tree.successor(2);
+  CHECK(next.open_beyond(goal));
+  CHECK(next.changed(1).size() == 2);
+  CHECK(next.changed(0).empty());
+}
