@@ -62,7 +62,7 @@ BUGS = [
     Planted(
         "manifest_comes_back",
         "_drain/retain.py",
-        "self._remote.settle()  # else a power cut might bring back one whose pieces are gone",
+        "self._remote.settle()  # else it might bring back one whose pieces are gone",
         "pass",
         "test_drain_crash.py at_each_change",
     ),
@@ -108,6 +108,20 @@ BUGS = [
         "        self.parts = dict(self._known.values())",
         "found\n        self.parts = dict(filter(None, found.values()))",
         "test_drain_read.py could_not_be_read_once",
+    ),
+    Planted(
+        "ghost_without_pieces",
+        "_drain/retain.py",
+        "self._ghosts += going  # before anything that may fail",
+        "pass",
+        "test_drain_crash.py fails_once",
+    ),
+    Planted(
+        "second_fsync_believed",
+        "_drain/directory.py",
+        "            self._put_doubtful_anew()\n",
+        "",
+        "test_drain_places.py put_anew",
     ),
     Planted(
         "settled_by_an_older_fsync",

@@ -28,12 +28,14 @@ class Remote:
     """In memory. What was put or deleted is durable at settle(), and may be lost before.
 
     ``crash_at``: the change at which the process dies, before it is made; all later ones, too.
-    ``fail_at``: changes that fail, and are not made.
+    ``fail_at``: changes that fail, and are not made. What was deleted before a settle() that fails
+    may come back behind each later one.
     """
 
     def __init__(self, objects: Objects | None = None) -> None:
         self.durable: Objects = dict(objects or {})
         self.unsettled: list[tuple[str, bytes | None]] = []
+        self.ghosts: Objects = {}  # deleted before a settle() that failed
         self.changes = 0
         self.puts: list[str] = []
         self.crash_at: int | None = None
@@ -48,6 +50,12 @@ class Remote:
 
     def images(self) -> Iterator[Objects]:
         """What a crash may leave: of a process, and some that a power cut may."""
+        for image in self._settled_images():
+            yield image
+            if self.ghosts:
+                yield self.ghosts | image
+
+    def _settled_images(self) -> Iterator[Objects]:
         yield self.now()
         yield dict(self.durable)
         for kept in range(len(self.unsettled)):
@@ -91,7 +99,12 @@ class Remote:
         with self._lock:
             if not self.unsettled:  # it changes nothing
                 return
-            self._change()
+            gone = [path for path, data in self.unsettled if data is None and path in self.durable]
+            try:
+                self._change()
+            except IoError:
+                self.ghosts |= {path: self.durable[path] for path in gone}
+                raise
             first = [self.is_settled(path, below) for path, _ in self.unsettled]
             pairs = list(zip(self.unsettled, first, strict=True))
             self.durable = applied(self.durable, [change for change, now in pairs if now])

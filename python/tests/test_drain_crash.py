@@ -3,6 +3,7 @@ a whole version, never older than what was told, and the next job goes on from t
 
 import os
 import pathlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,6 +70,47 @@ def test_at_each_change(
         crash_at += 1
     print(f"{crash_at} crashes, {images} images")
     assert crash_at > 30
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_each_change_fails_once(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """Of each there is another try, and the power goes behind it."""
+    names = fresh_names(tmpfs)
+    came_back = 0
+    for fail_at in range(changes_of(tmpfs, monkeypatch, options)):
+        remote = Remote()
+        remote.fail_at = {fail_at}
+        use(monkeypatch, remote)
+        with ts.open(tmpfs / "run.shelf", "w") as shelf:
+            made = patient_site(shelf, options)
+            for step in range(1, STEPS + 1):
+                assign(shelf, step)
+                until_it_works(made, partial(copied, made, shelf, tmpfs, metric=abs(step - 2)))
+                until_it_works(made, made.collect)
+        came_back += bool(remote.ghosts)
+        for objects in [] if not remote.ghosts else remote.images():
+            use(monkeypatch, Remote(objects))
+            check(objects, next(names), STEPS)
+    assert came_back >= 2
+
+
+def patient_site(shelf: ts.Shelf, options: dict[str, Any]) -> Any:
+    """Of a remote that may fail at its first change."""
+    try:
+        return new_site(shelf, **options)
+    except ts.IoError:
+        return new_site(shelf, **options)
+
+
+def until_it_works(made: Any, call: Any) -> None:
+    """Twice, where it fails."""
+    try:
+        call()
+    except ts.IoError:
+        made.failed()
+        call()
 
 
 def changes_of(

@@ -349,26 +349,39 @@ def test_folders_that_another_process_made_are_made_durable_with_what_is_found_i
     assert synced == {top / folders[-1]}  # those above are by now
 
 
-def test_what_could_not_be_settled_is_settled_next(
+def test_a_name_whose_folder_could_not_be_settled_is_put_anew(
     tmp_path: pathlib.Path, calls: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The next fsync of the folder may succeed without what the one that failed has lost."""
     remote = Directory(str(tmp_path))
-    for name in ("chunks/ab/abc", "chunks/cd/cde"):
-        remote.put(name, b"1")
+    remote.put("chunks/ab/durable", b"0")
     remote.settle()
-    for name in ("chunks/ab/abd", "chunks/cd/cdf"):
-        remote.put(name, b"1")
+    for name in ("chunks/ab/abc", "chunks/ab/gone", "chunks/cd/cde"):
+        remote.put(name, name.encode())
+    sync = directory.sync
 
     def fails(folder: str) -> None:
-        raise OSError(5, "Input/output error")
+        if folder.endswith("ab"):
+            raise OSError(5, "Input/output error")
+        sync(folder)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(directory, "sync", fails)
-        with pytest.raises(ts.errors.IoError):
-            remote.settle()
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(directory, "sync", fails)
+            with pytest.raises(ts.errors.IoError):
+                remote.settle()
+    remote.delete(["chunks/ab/gone"])
     calls.clear()
     remote.settle()
-    assert sorted(calls) == [("fsync", "ab"), ("fsync", "cd")]
+    put_anew = [name for what, name in calls if what == "rename"]
+    assert put_anew == ["abc"]  # that of "cd" was not asked for yet
+    assert calls.index(("rename", "abc")) < calls.index(("fsync", "ab"))
+    assert ("fsync", "cd") in calls
+    assert remote.read("chunks/ab/abc") == b"chunks/ab/abc"
+    assert remote.sizes("chunks") == {"ab/durable": 1, "ab/abc": 13, "cd/cde": 13}
+    calls.clear()
+    remote.settle()
+    assert "rename" not in [what for what, _ in calls]
 
 
 def test_a_folder_of_folders_that_was_removed_is_made_again(tmp_path: pathlib.Path) -> None:

@@ -1,7 +1,8 @@
 """A remote that is a directory of this machine: a mounted one, mostly.
 
 A file is put under a temporary name, made durable and renamed. The rename is durable when its
-folder is, which settle() sees to for all at once.
+folder is, which settle() sees to for all at once. A folder's fsync that fails is told once, and the
+next may succeed without the names that the first one lost: these are put anew before it.
 """
 
 import contextlib
@@ -26,7 +27,9 @@ class Directory:
         self._lock = threading.Lock()
         self._settling = threading.Lock()
         self._made: set[str] = set()  # folders that are there
-        self._unsettled: set[str] = set()  # folders with names that may not be durable
+        # Folders with names that may not be durable, and those of them that were put here.
+        self._unsettled: dict[str, set[str]] = {}
+        self._doubtful: set[str] = set()  # paths of those whose folder could not be made durable
 
     def sizes(self, folder: str) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -46,12 +49,12 @@ class Directory:
     def _found(self, folder: str) -> None:
         """Another process may have made it, and those above, and not have settled any."""
         with self._lock:
-            self._unsettled.add(folder)
+            self._changed(folder)
             while folder not in self._made:
                 self._made.add(folder)
                 above = os.path.dirname(folder)
                 if os.access(above, os.R_OK):
-                    self._unsettled.add(above)
+                    self._changed(above)
                 if folder == self._top:
                     return
                 folder = above
@@ -65,11 +68,12 @@ class Directory:
                 return []
 
     def read(self, path: str) -> bytes:
-        with _told("read", self._path(path)), open(self._path(path), "rb") as file:
-            return file.read()
+        return _read(self._path(path))
 
     def put(self, path: str, data: bytes) -> None:
-        target = self._path(path)
+        self._put(self._path(path), data)
+
+    def _put(self, target: str, data: bytes) -> None:
         folder, name = os.path.split(target)
         with _told("written", target):
             temporary = os.path.join(folder, f".{name}.{secrets.token_hex(4)}{_TEMPORARY}")
@@ -91,21 +95,38 @@ class Directory:
                     os.unlink(temporary)
                 raise
         with self._lock:
-            self._unsettled.add(folder)
+            self._changed(folder, name)
 
     def settle(self) -> None:
         with self._settling:  # who finds nothing to do there waits for who does it
+            self._put_doubtful_anew()
             with self._lock:
                 waiting = self._unsettled
-                self._unsettled = set()  # what changes meanwhile is settled next
-            try:
-                for folder in sorted(waiting):
+                self._unsettled = {}  # what changes meanwhile is settled next
+            for folder in sorted(waiting):
+                names = waiting.pop(folder)
+                try:
                     with _told("made durable", folder), contextlib.suppress(FileNotFoundError):
                         sync(folder)  # names, and that they are gone
-            except BaseException:
-                with self._lock:
-                    self._unsettled |= waiting
-                raise
+                except BaseException:
+                    with self._lock:
+                        self._doubtful |= {os.path.join(folder, name) for name in names}
+                        self._changed(folder)
+                        for other, unsettled in waiting.items():
+                            self._changed(other, *unsettled)
+                    raise
+
+    def _put_doubtful_anew(self) -> None:
+        """Their bytes are durable: it is their names that an fsync which failed may have lost."""
+        for path in sorted(self._doubtful):
+            with contextlib.suppress(FileNotFoundError):  # it was deleted
+                self._put(path, _read(path))
+            with self._lock:
+                self._doubtful.discard(path)
+
+    def _changed(self, folder: str, *names: str) -> None:
+        """With the lock held."""
+        self._unsettled.setdefault(folder, set()).update(names)
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
@@ -113,7 +134,7 @@ class Directory:
             with _told("deleted", target), contextlib.suppress(FileNotFoundError):
                 os.unlink(target)
             with self._lock:
-                self._unsettled.add(os.path.dirname(target))
+                self._changed(os.path.dirname(target))
 
     def tidy(self, folder: str) -> None:
         top = self._path(folder)
@@ -143,7 +164,14 @@ class Directory:
             os.mkdir(folder)
         with self._lock:
             self._made.add(folder)
-            self._unsettled |= {folder, above} if os.access(above, os.R_OK) else {folder}
+            self._changed(folder)
+            if os.access(above, os.R_OK):
+                self._changed(above)
+
+
+def _read(path: str) -> bytes:
+    with _told("read", path), open(path, "rb") as file:
+        return file.read()
 
 
 def _is_temporary(name: str) -> bool:

@@ -28,7 +28,11 @@ class Remote(Protocol):
         """Whole, or not at all; in place of what is there."""
 
     def settle(self) -> None:
-        """What was put before is durable when it returns."""
+        """What was put before is durable when it returns, and what was deleted is gone for good.
+
+        Where it raises, a later one makes what was put durable all the same, but what had been
+        deleted by then may come back.
+        """
 
     def delete(self, paths: Iterable[str]) -> None:
         """Those that are there."""

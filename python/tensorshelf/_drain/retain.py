@@ -106,6 +106,7 @@ class Collector:
         self._remote = remote
         self._catalog = catalog
         self._swept = False  # nothing lies there that nobody names
+        self._ghosts: list[Entry[Manifest]] = []  # deleted, and may come back
 
     def collect(self, kept: list[Entry[Manifest]], going: list[Entry[Manifest]]) -> set[str]:
         """Deletes what goes. Returns the names of pieces that went, within CHUNKS."""
@@ -113,8 +114,7 @@ class Collector:
             return set()
         swept, self._swept = self._swept, False
         if self._catalog.damaged:  # what it names is not known: no piece goes
-            self._remote.delete(entry.name.path for entry in going)
-            self._remote.settle()  # as below
+            self._delete(going)
             return set()
         if not swept:
             self._remote.tidy(FOLDER)
@@ -122,12 +122,19 @@ class Collector:
             there = set(self._remote.sizes(CHUNKS))
         else:
             there = _pieces(going)
-        self._remote.delete(entry.name.path for entry in going)
-        self._remote.settle()  # else a power cut might bring back one whose pieces are gone
-        unnamed = there - _pieces(kept)
+        self._delete(going)
+        unnamed = there - _pieces(kept) - _pieces(self._ghosts)
         self._remote.delete(f"{CHUNKS}/{name}" for name in sorted(unnamed))
         self._swept = True
         return unnamed
+
+    def _delete(self, going: list[Entry[Manifest]]) -> None:
+        """A power cut may bring back one that settle() did not come to: its pieces stay."""
+        ghosts = len(self._ghosts)
+        self._ghosts += going  # before anything that may fail
+        self._remote.delete(entry.name.path for entry in going)
+        self._remote.settle()  # else it might bring back one whose pieces are gone
+        del self._ghosts[ghosts:]
 
 
 def _pieces(entries: list[Entry[Manifest]]) -> set[str]:
