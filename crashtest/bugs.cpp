@@ -167,6 +167,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"joined_pin_looked_at", "-", Bug::joined_pin_looked_at, {}, "held-twice"},
       {"shown_beside_outrunner", "I3", Bug::shown_beside_outrunner, {}, "outrun"},
       {"outruns_though_refused", "I3", Bug::outruns_though_refused, {}, "outrun-refused"},
+      {"own_pin_without_end", "-", Bug::own_pin_without_end, {}, "own-pin"},
+      {"copy_not_waited_for", "-", Bug::copy_not_waited_for, {}, "copy-pin"},
       {"opened_over_pins", "I3", Bug::opened_over_pins, {}, {}, "pins-reopen"},
       // ---- tensors that change their name or shape, and healing
       {"renamed_by_another", "-", Bug::renamed_by_another, {}, "another-name"},

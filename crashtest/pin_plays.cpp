@@ -4,8 +4,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,6 +43,12 @@ struct PinPlay {
   Shelf opened(Mode mode, OnPin on_pin, std::chrono::seconds patience = {}) const {
     return Shelf::open(std::make_unique<testing::PinnedMedium>(memory, pins),
                        {.mode = mode, .on_pin = on_pin, .pin_timeout = patience});
+  }
+  // The writer anew; without patience for who holds a version.
+  Shelf reopened(std::function<void()> while_waiting) {
+    writer.close();
+    return Shelf::open(std::make_unique<testing::PinnedMedium>(memory, pins),
+                       {.pin_timeout = {}, .while_waiting = std::move(while_waiting)});
   }
   static void commit(Shelf& shelf, std::uint64_t serial) {
     shelf.find("a")->write(stamped(kSize, serial));
@@ -119,6 +127,49 @@ std::string what_is_held_can_be_held_twice() {
   std::vector<std::byte> bytes(kSize);
   play.reader.at(1).find("a")->read(bytes);
   return bytes == stamped(kSize, 1) ? "" : "a version that is held shows another's bytes";
+}
+
+// By another thread than the one that needs its slot, which waits within the gate.
+std::string own_pins_are_waited_for_so_long() {
+  PinPlay play(OnPin::wait);
+  int looks = 0;
+  Shelf writer = play.reopened([&] {
+    if (++looks > 1000) throw std::runtime_error("a write waits for a pin of its own process");
+  });
+  std::optional<VersionPin> pin;
+  std::thread([&] { pin.emplace(writer.pin()); }).join();
+  PinPlay::commit(writer, 2);
+  try {
+    writer.find("a")->write(stamped(kSize, 3));
+    return "a write took a slot of a version that its own process holds";
+  } catch (const Error& error) {
+    if (error.code() != Errc::pinned) throw;
+  } catch (const std::runtime_error& without_end) {
+    return without_end.what();
+  }
+  pin.reset();
+  PinPlay::commit(writer, 3);
+  return "";
+}
+
+// Though the patience with users is none.
+std::string what_copies_is_waited_for() {
+  PinPlay play(OnPin::wait);
+  std::optional<VersionPin> pin;
+  int looks = 0;
+  Shelf writer = play.reopened([&] {
+    if (++looks == 20) pin.reset();
+  });
+  pin.emplace(writer.pin({}, PinnedFor::copy));
+  PinPlay::commit(writer, 2);
+  try {
+    PinPlay::commit(writer, 3);
+  } catch (const Error& error) {
+    pin.reset();  // else closing waits for it
+    if (error.code() == Errc::pinned) return "a write did not wait for a copy";
+    throw;
+  }
+  return "";
 }
 
 std::string newest_is_held_where_none_is_said() {

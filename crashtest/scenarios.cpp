@@ -453,6 +453,8 @@ const std::vector<Scenario>& scenarios() {
         {"named-left", "-", what_an_adding_left_takes_no_place},
         {"held-late", "I3", what_is_given_up_is_not_held},
         {"held-twice", "-", what_is_held_can_be_held_twice},
+        {"own-pin", "-", own_pins_are_waited_for_so_long},
+        {"copy-pin", "-", what_copies_is_waited_for},
         {"held-newest", "-", newest_is_held_where_none_is_said},
         {"restless", "I3", what_is_held_beside_a_restless_writer_stays},
         {"outrun", "I3", nothing_is_shown_in_place_to_who_is_outrun},

@@ -32,6 +32,10 @@ bool wait_for(Shelf& shelf, std::optional<std::uint64_t> version, std::optional<
   return without_gil([&] { return shelf.wait_for(version, seconds); });
 }
 
+VersionPin pin(const Shelf& shelf, std::optional<std::uint64_t> version, bool copies) {
+  return shelf.pin(version, copies ? PinnedFor::copy : PinnedFor::user);
+}
+
 py::dict diff(const Shelf& shelf, std::uint64_t from, std::uint64_t to) {
   const auto found = without_gil([&] { return shelf.diff(from, to); });
   py::dict changed;
@@ -116,8 +120,8 @@ void bind_versions(py::module_& m, py::class_<Shelf>& shelf) {
 
   shelf.def("versions", &versions)
       .def("at", &Shelf::at, py::arg("version"), py::call_guard<Unlocked>())
-      .def("pin", &Shelf::pin, py::arg("version") = py::none(), py::call_guard<Unlocked>(),
-           py::keep_alive<0, 1>())
+      .def("pin", &pin, py::arg("version") = py::none(), py::arg("copies") = false,
+           py::call_guard<Unlocked>(), py::keep_alive<0, 1>())
       .def("refresh", &Shelf::refresh, py::call_guard<Unlocked>())
       .def("wait_for", &wait_for, py::arg("version"), py::arg("timeout"))
       .def("diff", &diff, py::arg("before"), py::arg("after"))

@@ -36,7 +36,7 @@ enum class Errc {
   transaction,  // refused within a transaction, by the thread that began it
   spoiled,      // an assignment that failed had overwritten a value that was not persisted yet
   torn,         // a source of a save changed while it was copied
-  pinned,       // a reader elsewhere, or this very thread, holds the version whose slot is needed
+  pinned,       // a reader elsewhere, or this very process, holds the version whose slot is needed
   medium_missing,  // a medium beside the first is not there, is another shelf's, or an older
                    // copy; or the first is an older copy
   gone,            // a commit: the file was deleted, or another has its name now

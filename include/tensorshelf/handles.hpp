@@ -161,6 +161,10 @@ class RetainedVersion {
   std::uint64_t version_;
 };
 
+// Who ends a pin: a user, at any time; or what copies the version out, when it is done, for which
+// the writer of this process waits however long that takes.
+enum class PinnedFor { user, copy };
+
 // A version that stays as it is: see Shelf::pin(). Nothing of that is on the medium. Any thread may
 // let it go; close() waits for that, for ever in a thread that keeps one itself.
 //
@@ -169,8 +173,9 @@ class RetainedVersion {
 //                     of its slots, and a commit    has no slot to spare; or it outruns this
 //                     with which there would be     reader: OpenOptions::on_pin
 //                     more versions than slots
-//     how long        until the pin goes; in the    until the pin goes; after its pin_timeout
-//                     thread that made it, for      the writer gets Errc::pinned
+//     how long        until the pin goes; where     until the pin goes; after its pin_timeout
+//                     nothing but pins for users    the writer gets Errc::pinned
+//                     is left to wait for, for
 //                     OpenOptions::pin_timeout:
 //                     then Errc::pinned
 //     what ends it    ~VersionPin()                 that, or the end of the process; but a
@@ -195,7 +200,7 @@ class VersionPin {
 
  private:
   friend class Shelf;
-  VersionPin(std::shared_ptr<Store> store, std::optional<std::uint64_t> version);
+  VersionPin(std::shared_ptr<Store> store, std::optional<std::uint64_t> version, PinnedFor what);
   std::shared_ptr<Store> store_;
   std::unique_ptr<VersionHold> hold_;
 };

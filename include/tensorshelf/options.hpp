@@ -139,7 +139,8 @@ struct OpenOptions {
   //   is healed as a read is.
   bool heal = false;
   // What a writer does where a reader holds a version; not stored. A wait ends after pin_timeout,
-  // by Errc::pinned, which names the reader:
+  // by Errc::pinned, which names the reader. So does one for a pin of its own process, whatever is
+  // said here.
   // - With OnPin::wait assignments and commits wait; and openings, where a reader holds a version
   //   that is not retained any more.
   // - With OnPin::outrun openings wait, while a reader shows bytes in place.

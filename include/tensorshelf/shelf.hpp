@@ -215,7 +215,7 @@ class Shelf {
   // the version is not among versions(), or its writer has given it up already, or outruns its
   // readers; for reading also Errc::io where the file system has no locks on parts of a file, and
   // Errc::unsupported of a mirror that is opened by itself.
-  VersionPin pin(std::optional<std::uint64_t> version = {}) const;
+  VersionPin pin(std::optional<std::uint64_t> version = {}, PinnedFor what = PinnedFor::user) const;
   // What `to` has otherwise than `from`; either may be the older. Chunk records are compared, and
   // no data is read. Errors as at().
   VersionDiff diff(std::uint64_t from, std::uint64_t to) const;

@@ -153,8 +153,8 @@ class Versioned(Roomy):
         ``version`` the shelf goes on to the newest first, as by ``refresh()``.
 
         With other modes this shelf's own assignments that need one of the version's slots wait
-        until it is let go, and so does a ``persist()`` for which no slot is left. The thread that
-        made the pin would wait for itself: there PinnedError ends the wait after ``pin_timeout``.
+        until it is let go, and so does a ``persist()`` for which no slot is left: for
+        ``pin_timeout``, behind which they raise PinnedError, whatever thread made the pin.
 
         Raises StaleError where the version is not, or no longer, among ``versions``; IoError where
         the file system locks no parts of a file; UnsupportedError of a mirror that is opened by

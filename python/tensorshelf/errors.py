@@ -281,7 +281,7 @@ class StaleError(ShelfError, RuntimeError):
 
 
 class PinnedError(ShelfError, TimeoutError):
-    """A reader, or a pin of this very thread, holds the version whose slot is needed."""
+    """A reader, or a pin of this very process, holds the version whose slot is needed."""
 
     code = "version_pinned"
 

@@ -155,7 +155,9 @@ def test_a_writer_waits_so_long_for_its_own_pin(reopen: OpenShelf) -> None:
     commit(writer, 1)
     held = writer.pin()
     commit(writer, 2)
-    with pytest.raises(ts.PinnedError, match=r"version 1 .* held by a pin\(\) of this very thread"):
+    with pytest.raises(
+        ts.PinnedError, match=r"version 1 .* held by a pin\(\) of this very process"
+    ):
         commit(writer, 3)
     assert (held.w.numpy() == 1).all()
     held.release()
@@ -163,24 +165,36 @@ def test_a_writer_waits_so_long_for_its_own_pin(reopen: OpenShelf) -> None:
     assert (writer.w.numpy() == 3).all()
 
 
-def test_a_writer_waits_for_a_pin_of_another_thread(reopen: OpenShelf) -> None:
-    """As for the drain, which holds what it copies."""
-    writer = reopen(mode="w", pin_timeout=0.01)
+def test_a_writer_waits_so_long_for_a_pin_of_another_thread(reopen: OpenShelf) -> None:
+    """That thread may wait for the writer itself."""
+    writer = reopen(mode="w", pin_timeout=0.02)
     commit(writer, 1)
-    holds, ends = threading.Event(), threading.Event()
+    held: Any = None
 
     def hold() -> None:
-        with writer.pin():
-            holds.set()
-            ends.wait()
+        nonlocal held
+        held = writer.pin()
 
     other = threading.Thread(target=hold)
     other.start()
-    holds.wait()
-    commit(writer, 2)
-    threading.Timer(0.1, ends.set).start()
-    commit(writer, 3, 4)
     other.join()
+    commit(writer, 2)
+    with pytest.raises(
+        ts.PinnedError, match=r"version 1 .* held by a pin\(\) of this very process"
+    ):
+        commit(writer, 3)
+    held.release()
+    commit(writer, 3, 4)
+    assert (writer.w.numpy() == 4).all()
+
+
+def test_a_writer_waits_for_a_drain_that_copies_however_long_it_takes(reopen: OpenShelf) -> None:
+    writer = reopen(mode="w", pin_timeout=0.01)
+    commit(writer, 1)
+    held = [writer._core.pin(copies=True)]
+    commit(writer, 2)
+    threading.Timer(0.1, held.clear).start()
+    commit(writer, 3, 4)
     assert (writer.w.numpy() == 4).all()
 
 
@@ -274,7 +288,7 @@ def test_of_several_that_wait_the_oldest_is_named(reopen: OpenShelf, place: Plac
     commit(writer, 6)
     own = [writer.pin(each.version) for each in reversed(writer.versions)]
     oldest = min(each.version for each in own)
-    with pytest.raises(ts.PinnedError, match=rf"version {oldest} of .*this very thread"):
+    with pytest.raises(ts.PinnedError, match=rf"version {oldest} of .*this very process"):
         commit(writer, 7, 8, 9)
 
 
@@ -296,24 +310,13 @@ def test_a_version_that_was_given_up_is_waited_for(reopen: OpenShelf, place: Pla
     commit(reopen(), 4)
 
 
-def test_who_held_one_before_waits_as_anybody(reopen: OpenShelf) -> None:
-    """Not as one that waits for itself, which ends after pin_timeout."""
+def test_who_held_one_before_counts_no_more(reopen: OpenShelf) -> None:
+    """It is the copy that is waited for, however long."""
     writer = reopen(mode="w", pin_timeout=0.02)
     commit(writer, 1)
     writer.pin(1).release()
-    pinned, lets_go = threading.Event(), threading.Event()
-
-    def other() -> None:
-        held = writer.pin(1)
-        pinned.set()
-        lets_go.wait()
-        held.release()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    pinned.wait()
-    timer = threading.Timer(0.3, lets_go.set)
+    copies = [writer._core.pin(1, copies=True)]
+    timer = threading.Timer(0.3, copies.clear)
     timer.start()
     commit(writer, 2, 3)
-    thread.join()
     assert (writer.w.numpy() == 3).all()

@@ -180,7 +180,9 @@ enum class Bug {
   joined_pin_looked_at,    // what is held by two is given up as soon as the writer goes on
   shown_beside_outrunner,  // I3: a reader shows bytes in place beside a writer that outruns it
   outruns_though_refused,  // I3: a writer that may not outrun takes the end of that hold for leave
-  opened_over_pins,        // I3: an opening knows nothing of a version that a reader holds
+  own_pin_without_end,     // a write waits without end for a pin of its own process
+  copy_not_waited_for,  // a write that needs a slot which is being copied out fails by pin_timeout
+  opened_over_pins,     // I3: an opening knows nothing of a version that a reader holds
 
   // ---- tensors that change their name or shape, and healing
   renamed_by_another,      // what came after a lost version passes for its tensors, renamed

@@ -111,8 +111,11 @@ Lease RetainedTensor::lease() const {
   return store_->reader().lease(tensor_, Of::version(version_));
 }
 
-VersionPin::VersionPin(std::shared_ptr<Store> store, std::optional<std::uint64_t> version)
-    : store_(std::move(store)), hold_(store_->follower().hold(version, VersionHold::By::anyone)) {}
+VersionPin::VersionPin(std::shared_ptr<Store> store, std::optional<std::uint64_t> version,
+                       PinnedFor what)
+    : store_(std::move(store)),
+      hold_(store_->follower().hold(
+          version, what == PinnedFor::copy ? VersionHold::By::copy : VersionHold::By::user)) {}
 VersionPin::VersionPin(VersionPin&&) noexcept = default;
 VersionPin::~VersionPin() { hold_.reset(); }  // before the store goes
 std::uint64_t VersionPin::version() const { return hold_->version(); }

@@ -190,8 +190,8 @@ bool Shelf::wait_for(std::optional<std::uint64_t> version,
   return store_->follower().wait_for(version, timeout, [this] { check_still_there(true); });
 }
 
-VersionPin Shelf::pin(std::optional<std::uint64_t> version) const {
-  return VersionPin(store_, version);
+VersionPin Shelf::pin(std::optional<std::uint64_t> version, PinnedFor what) const {
+  return VersionPin(store_, version, what);
 }
 
 VersionDiff Shelf::diff(std::uint64_t from, std::uint64_t to) const {

@@ -63,7 +63,7 @@ class Meeting:
             try:
                 core = self._standing.opened()
                 version = core.version
-                self._agreed = Agreed(version, floor, core.pin(version))
+                self._agreed = Agreed(version, floor, core.pin(version, copies=True))
             except (ClosedError, GivenUp):
                 return
             except ShelfError as error:  # its part will lack; the group's saves go on

@@ -142,7 +142,7 @@ def stage(
 
     Raises StaleError where it is retained no more, CorruptError for what fails its checksum.
     """
-    pin = core.pin(version)
+    pin = core.pin(version, copies=True)
     try:
         at = core.at(version)
         tensors, ids = _tensors(at)

@@ -28,10 +28,9 @@ void drop_unheld(State& state) {
   });
 }
 
-template <typename Value>
-void erase_one(std::vector<Value>& values, const Value& value) noexcept {
-  const auto there = std::find(values.begin(), values.end(), value);
-  if (there != values.end()) values.erase(there);
+void erase_one(std::vector<std::uint64_t>& versions, std::uint64_t version) noexcept {
+  const auto there = std::find(versions.begin(), versions.end(), version);
+  if (there != versions.end()) versions.erase(there);
 }
 
 }  // namespace
@@ -46,11 +45,9 @@ VersionHold::VersionHold(State& state, std::optional<std::uint64_t> version, By 
   step_ = format::stated_step(there.root);
   tensor_bytes_ = there.tensor_bytes;
   names_ = there.names;
-  if (by_ == By::anyone)
-    state.versions.holds.own_pins.reserve(state.versions.holds.own_pins.size() + 1);
-  state.versions.holds.held.push_back(
-      version_);  // behind this nothing throws before forget() would be called
-  if (by_ == By::anyone) state.versions.holds.own_pins.push_back(maker_);
+  Holds& holds = state.versions.holds;
+  holds.held.push_back(version_);  // behind this nothing throws before forget() would be called
+  if (is_users()) ++holds.users;
   lock.unlock();
   try {
     if (!state.writable && !state.opened.report.salvaged) tell(all_held);
@@ -67,7 +64,7 @@ void VersionHold::tell(bool all_held) {
   PinTable* const pins = state_.medium->pins();
   if (pins == nullptr) {
     const bool seen = !state_.medium->is_mirror_alone() || planted(Bug::lone_mirror_held);
-    if (by_ != By::anyone || seen) return;
+    if (by_ == By::thread || seen) return;
     throw Error(
         Errc::unsupported,
         fmt::format("no version of {} can be held: it is a mirror that is opened by itself, "
@@ -81,7 +78,7 @@ void VersionHold::tell(bool all_held) {
     pins->take(version_);
   } catch (const Error& error) {
     // Who copies it out does without: what is written over meanwhile fails its checksum.
-    if (by_ == By::anyone || error.code() != Errc::io) throw;
+    if (by_ != By::thread || error.code() != Errc::io) throw;
     return;
   }
   told_ = true;
@@ -114,12 +111,17 @@ void VersionHold::note_let_be() {
   is_let_be_ = true;
 }
 
+bool VersionHold::is_users() const {
+  return by_ == By::user || (by_ == By::copy && planted(Bug::copy_not_waited_for));
+}
+
 void VersionHold::forget() noexcept {
   {
     const std::lock_guard lock(state_.structure);
-    erase_one(state_.versions.holds.held, version_);
-    if (by_ == By::anyone) erase_one(state_.versions.holds.own_pins, maker_);
-    if (is_let_be_) erase_one(state_.versions.holds.let_be, version_);
+    Holds& holds = state_.versions.holds;
+    erase_one(holds.held, version_);
+    if (is_users()) --holds.users;
+    if (is_let_be_) erase_one(holds.let_be, version_);
     if (!state_.writable) drop_unheld(state_);
   }
   if (told_) state_.medium->pins()->drop(version_);

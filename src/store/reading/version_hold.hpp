@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <thread>
 
 #include "store/state/state.hpp"
 
@@ -15,8 +14,9 @@ namespace tensorshelf {
 class VersionHold {
  public:
   // By a thread: it ends in the thread that it began in, which is refused what would wait for it.
-  // By anyone: it may end in any thread, and whoever waits for it waits.
-  enum class By { thread, anyone };
+  // By a copy, or a user: a VersionPin, which may end in any thread. Whoever waits for a user waits
+  // for OpenOptions::pin_timeout, and for the others until they end, as they do by themselves.
+  enum class By { thread, copy, user };
 
   // The newest version where none is said. Errc::stale where it is not retained, or the writer has
   // given it up already; Errc::io where the file system has no locks to tell it by. On a medium
@@ -40,11 +40,11 @@ class VersionHold {
   void tell(bool all_held);
   bool joins_another();
   void note_let_be();
+  bool is_users() const;
   void forget() noexcept;
 
   State& state_;
   const By by_;
-  const std::thread::id maker_ = std::this_thread::get_id();
   bool told_ = false;       // the writer
   bool is_let_be_ = false;  // which lets it be
   const Use use_{state_};   // close() waits

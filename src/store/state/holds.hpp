@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
 #include <vector>
 
 namespace tensorshelf {
 
 struct Holds {
-  std::vector<std::uint64_t> held;        // in this process: a number for each hold of it
-  std::vector<std::thread::id> own_pins;  // by whom some of these are, for as long as a user wants
+  std::vector<std::uint64_t> held;    // in this process: a number for each hold of it
+  std::size_t users = 0;              // how many of these end when a user wants: VersionPin
   std::vector<std::uint64_t> let_be;  // of those held by a reader: its writer surely lets them be
   // How many of those that are published are below the floor, and kept for readers elsewhere alone
   // (pinned.hpp).

@@ -42,9 +42,9 @@ void throw_if_pinned(const State& state) {
   if (const auto version = first_pinned(state)) {
     throw_pinned(state.path, *state.medium->pins(), *version, "its slot is needed");
   }
-  if (state.versions.holds.own_pins.empty()) return;
+  if (state.versions.holds.users == 0 || planted(Bug::own_pin_without_end)) return;
   throw Error(Errc::pinned,
-              fmt::format("version {} of {} is held by a pin() of this very thread, and its slot "
+              fmt::format("version {} of {} is held by a pin() of this very process, and its slot "
                           "is needed",
                           *std::ranges::min_element(state.versions.holds.held), state.path),
               "End that pin first, or give a new shelf an in_flight= of one more for it.");
@@ -92,21 +92,17 @@ bool drop_unkept(State& state) noexcept {
 
 void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
                     const std::function<bool()>& done) {
-  std::optional<Clock::time_point> since;  // readers alone are waited for
-  // Those of other threads end as a snapshot does: so long they are waited for.
-  const auto mine = [&] {
-    return static_cast<std::size_t>(
-        std::ranges::count(state.versions.holds.own_pins, std::this_thread::get_id()));
-  };
-  const auto any_pins = [&] { return state.versions.holds.pinned != 0 || mine() != 0; };
+  std::optional<Clock::time_point> since;  // users alone are waited for: all else ends by itself
+  const Holds& holds = state.versions.holds;
+  const auto any_pins = [&] { return holds.pinned != 0 || holds.users != 0; };
   while (!done()) {
     if (!any_pins()) {
       state.patience.wait(*state.published, lock, [&] { return done() || any_pins(); });
       continue;
     }
-    const bool by_pins = state.versions.in_flight.empty() && state.versions.holds.going == 0 &&
-                         state.versions.holds.held.size() == mine();
-    if (!by_pins) {
+    const bool users_alone =
+        state.versions.in_flight.empty() && holds.going == 0 && holds.held.size() == holds.users;
+    if (!users_alone) {
       since.reset();
     } else if (!since) {
       since = Clock::now();

@@ -28,8 +28,8 @@ std::size_t take_unkept(State& state, GoneVersions& gone) noexcept;
 bool drop_unkept(State& state) noexcept;
 
 // Until done(), with structure held. Readers tell nobody when they let go, so it looks now and
-// then. Errc::pinned where one has not within OpenOptions::pin_timeout, nor a pin of this very
-// thread; what the patience throws.
+// then. Errc::pinned where nothing else is waited for, and neither they nor this process's own pins
+// let go within OpenOptions::pin_timeout; what the patience throws.
 void await_unpinned(State& state, std::unique_lock<FairMutex>& lock,
                     const std::function<bool()>& done);
 
