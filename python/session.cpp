@@ -111,6 +111,7 @@ void bind_session(py::module_& m) {
       .def(py::init<>())
       .def_property_readonly("assignments", &Session::assignments)
       .def_property_readonly("edits", &Session::edits)
+      .def_property_readonly("remembered", &Session::remembered)
       .def("assigned_since", &Session::assigned_since, py::arg("tensor"), py::arg("number"))
       .def("forget", &Session::forget, py::arg("tensor"))
       .def("in_transaction", &Session::in_transaction);

@@ -36,7 +36,8 @@ class Session {
   // True when the last assignment to the tensor was made after that number, and by this thread:
   // what another thread does has no order with what this one looks up.
   bool assigned_since(std::uint64_t tensor, std::uint64_t number) const;
-  void forget(std::uint64_t tensor);  // which is gone
+  void forget(std::uint64_t tensor);                       // which is gone
+  std::size_t remembered() const { return last_.size(); }  // how many tensors
 
   // What became of the assignments so far. Where values come back, that is an assignment of theirs
   // by this thread, and an edit() under way finds out that its tensor has changed.

@@ -62,10 +62,10 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         _names.checked(name)
         self._assignments.refuse_read_only()
         source = named_source(name, value)
-        if name not in self:
-            _names.unknown(name, self)
+        before = self._found(name)
         whole = _write.whole_bytes(source)
         self._core.replace(name, source.name, list(source.shape), whole, self._assignments.session)
+        self._assignments.session.forget(before._id)
         return self[name]
 
     def rename(self, name: str, new_name: str) -> None:
@@ -89,9 +89,8 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         nothing changed.
         """
         self._assignments.refuse_within_edit("resize()")
-        if _names.checked(name) not in self:
-            _names.unknown(name, self)
-        return self._handle(self._core.resize(name, row_count(rows)))
+        before = self._found(name)
+        return self._in_its_place(before, self._core.resize(name, row_count(rows)))
 
     def move(self, name: str, on: Where) -> Tensor:
         """Moves a tensor to other media, named as in ``open(place=)``.
@@ -103,9 +102,9 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
         SpoiledError or CorruptError, and nothing changed.
         """
         self._assignments.refuse_within_edit("move()")
-        if _names.checked(name) not in self:
-            _names.unknown(name, self)
-        return self._handle(self._core.move(name, Placing(None, self.info().media).numbers(on)))
+        before = self._found(name)
+        numbers = Placing(None, self.info().media).numbers(on)
+        return self._in_its_place(before, self._core.move(name, numbers))
 
     def remove_medium(self, medium: int | str | os.PathLike[str]) -> None:
         """Removes a medium beside the first, from the next version on.
@@ -153,11 +152,21 @@ class TensorMapping(Named, MutableMapping[str, Tensor]):
 
     def __delitem__(self, name: str) -> None:
         """Removes the tensor, from the next version on. Raises UnknownName."""
+        ref = self._found(name)
+        self._core.erase(name)
+        self._assignments.session.forget(ref._id)
+
+    def _found(self, name: str) -> TensorRef:
         ref = self._core.find(_names.checked(name))
         if ref is None:
             _names.unknown(name, self)
-        self._core.erase(name)
-        self._assignments.session.forget(ref._id)
+        return ref
+
+    def _in_its_place(self, before: TensorRef, ref: TensorRef) -> Tensor:
+        """Under the same name; it may be the same."""
+        if ref._id != before._id:
+            self._assignments.session.forget(before._id)
+        return self._handle(ref)
 
     def update(self, other: Any = (), /, **values: Any) -> None:
         """Assigns each item of a mapping or of pairs, as ``shelf[name] = value`` does.

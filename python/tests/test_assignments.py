@@ -197,3 +197,19 @@ def test_commits_come_between_assignments_alone(shelf: ts.Shelf, x: ts.Tensor) -
             found = x.committed.numpy()
             assert (found == found[0]).all() or np.array_equal(found, OLD)
         assigning.result()
+
+
+def test_tensors_that_others_took_the_place_of_are_forgotten(shelf: ts.Shelf) -> None:
+    """Of a loop that gives one a new layout again and again nothing is left but the newest."""
+    shelf.x = np.zeros(1)
+    for length in range(2, 7):
+        shelf.replace("x", np.zeros(length))
+        shelf.resize("x", 100 * length)
+        shelf.x[:] = length
+        shelf.persist()
+        assert shelf._assignments.session.remembered == 1
+    shelf.x[:] = 9
+    shelf.replace("x", np.zeros(3))
+    before = shelf._assignments.session.assignments
+    shelf.discard()  # the old one is there again, and changed by that
+    assert shelf._assignments.session.assigned_since(shelf.x._ref._id, before)
