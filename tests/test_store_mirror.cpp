@@ -789,6 +789,8 @@ TEST_CASE("a mirror that was given up stays as it is where another medium is add
   {
     Shelf shelf = mirrored.open();
     REQUIRE(shelf.version() == version - 1);
+    shelf.discard();  // of what names it still
+    CHECK(shelf.info().media.at(1).retired);
     shelf.persist(9);
   }
   CAPTURE(added);

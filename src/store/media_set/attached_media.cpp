@@ -77,7 +77,9 @@ void AttachedMedia::revive(const Tree& open) noexcept {
     const auto media = open.media();
     const std::lock_guard lock(mutex_);
     for (const auto& named : media) {
-      if (std::exchange(at(named.index).retired, false)) ++changes_;
+      AttachedMedium& medium = at(named.index);
+      if (medium.mirrors && !medium.tied) continue;  // it was given up
+      if (std::exchange(medium.retired, false)) ++changes_;
     }
   } catch (const std::exception&) {  // no memory: nothing is placed there until it is opened again
   }
