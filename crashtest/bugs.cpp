@@ -82,7 +82,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"incarnation_not_bumped", "I5", Bug::incarnation_not_bumped},
       {"incarnation_not_durable", "I5", Bug::incarnation_not_durable},
       {"incarnation_not_reread", "I10", Bug::incarnation_not_reread, {}, "rival"},
-      {"look_outlives_discard", "I10", Bug::look_outlives_discard, {}, "rival-again"},
+      {"look_outlives_attempt", "I10", Bug::look_outlives_attempt, {}, "rival-again"},
       {"repair_reuses_incarnation", "I10", Bug::repair_reuses_incarnation, {}, "lost-number"},
       // ---- names of files
       {"name_unsynced", "I2", Bug::name_unsynced, {}, "named-new"},

@@ -90,7 +90,7 @@ enum class Bug {
   incarnation_not_bumped,     // I5: two openings have one number
   incarnation_not_durable,    // I5: opened, and one crash may take both copies of the number
   incarnation_not_reread,     // I10: a writer flips without looking for a later one
-  look_outlives_discard,      // I10: what is begun anew is written without looking for a later one
+  look_outlives_attempt,      // I10: what is begun anew is written without looking for a later one
   repair_reuses_incarnation,  // I10: a number that a lost copy held is given out again
 
   // ---- names of files

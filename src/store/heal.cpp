@@ -1,14 +1,16 @@
-// Store::heal(): chunks that are damaged, written anew by a commit of its own.
+#include "store/heal.hpp"
+
 #include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
 
 #include "base/planted.hpp"
+#include "store/commit/assignment.hpp"
+#include "store/commit/open_attempt.hpp"
 #include "store/commit/turn.hpp"
 #include "store/io/chunk_io.hpp"
 #include "store/reading/elsewhere.hpp"
-#include "store/store.hpp"
 
 namespace tensorshelf {
 
@@ -100,7 +102,7 @@ void Healer::restore(Damage& damage) {
 }  // namespace
 
 // In turn.
-void Store::check_may_heal() {
+void Healing::check_may_heal() {
   state_.check_writable();
   {
     const std::lock_guard lock(state_.structure);
@@ -111,9 +113,9 @@ void Store::check_may_heal() {
   if (!planted(Bug::healed_along)) check_nothing_uncommitted(state_, "a repair");
 }
 
-VerifyReport Store::heal(const Progress& progress) {
+VerifyReport Healing::heal(const Progress& progress) {
   state_.check_writable();
-  refuse_inside("a repair was asked for");
+  refuse_inside(state_, "a repair was asked for");
   {
     const Turn turn(state_);
     check_may_heal();
@@ -121,9 +123,9 @@ VerifyReport Store::heal(const Progress& progress) {
   return heal(reader_.verify(progress));
 }
 
-VerifyReport Store::heal(VerifyReport report) {
+VerifyReport Healing::heal(VerifyReport report) {
   state_.check_writable();
-  refuse_inside("a repair was asked for");
+  refuse_inside(state_, "a repair was asked for");
   report.healed_as.reset();
   for (Damage& damage : report.damage) damage.healed = false;
   std::optional<Flight> flight;
@@ -141,10 +143,10 @@ VerifyReport Store::heal(VerifyReport report) {
 
 // In turn. What it restores is the version's only change: the gate is closed till it is frozen, so
 // that nobody's assignment comes along.
-std::optional<Flight> Store::freeze_healed(VerifyReport& report) {
+std::optional<Flight> Healing::freeze_healed(VerifyReport& report) {
   const ClosedGate closed = freezer_.close_gate();
   if (!planted(Bug::healed_along)) check_nothing_uncommitted(state_, "a repair");
-  state_.look_for_rival();
+  state_.rival.look();
   auto spare = state_.attempt_over(state_.open->base, state_.open->sequence);
   try {
     for (const Found& found : by_tensor(report.damage)) {

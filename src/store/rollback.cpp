@@ -1,4 +1,5 @@
-// A version made the newest once more, as one of its own.
+#include "store/rollback.hpp"
+
 #include <fmt/format.h>
 
 #include <memory>
@@ -6,15 +7,16 @@
 #include <utility>
 
 #include "base/planted.hpp"
+#include "store/commit/assignment.hpp"
+#include "store/commit/open_attempt.hpp"
 #include "store/commit/turn.hpp"
 #include "store/state/kept_places.hpp"
-#include "store/store.hpp"
 
 namespace tensorshelf {
 
 // Slots that were moved since stay where they are: the old version names none of these, and others
 // between may.
-void Store::keep_places(Version& version) const {
+void Rollback::keep_places(Version& version) const {
   std::shared_ptr<Names> names;
   for (const auto& [name, named] : *version.names) {
     std::shared_ptr<Holding> now;
@@ -34,7 +36,7 @@ void Store::keep_places(Version& version) const {
 
 // What it would bring back is read, but for what the newest has as well: Errc::corrupt where a
 // chunk of that is damaged, before anything is changed. The turn is ours.
-void Store::check_sound(std::uint64_t number) {
+void Rollback::check_sound(std::uint64_t number) {
   const auto room = std::make_unique_for_overwrite<Reader::PieceRoom>();
   const auto is_in_newest = [&](const StoredTensor& tensor, std::uint64_t chunk) {
     const std::lock_guard lock(state_.structure);
@@ -66,7 +68,7 @@ void Store::check_sound(std::uint64_t number) {
 
 // The pages of the old version under a new root: nothing is copied. What tensors it had that are
 // gone since, it has again, with their extents, which it never gave up. With the gate closed.
-std::shared_ptr<Version> Store::as_next(std::uint64_t number) {
+std::shared_ptr<Version> Rollback::as_next(std::uint64_t number) {
   auto version = std::make_shared<Version>();
   version->root = freezer_.next_root({});
   {
@@ -89,19 +91,20 @@ std::shared_ptr<Version> Store::as_next(std::uint64_t number) {
   return version;
 }
 
-Commit Store::rollback(std::uint64_t number) {
+void Rollback::check_nothing_on_its_way() const {
+  std::lock_guard lock(state_.structure);
+  if (state_.versions.undecided()) state_.throw_unresolved("nothing can be rolled back");
+  if (state_.versions.in_flight.empty()) return;
+  throw Error(Errc::uncommitted,
+              fmt::format("a rollback of {}, and a version is on its way", state_.path),
+              "Wait for what persist(wait=False) returned first.");
+}
+
+Commit Rollback::to(std::uint64_t number) {
   state_.check_writable();
-  refuse_inside("rollback() was called");
+  refuse_inside(state_, "rollback() was called");
   const Turn turn(state_);  // so that nothing is on its way after this look
-  {
-    std::lock_guard lock(state_.structure);
-    if (state_.versions.undecided()) state_.throw_unresolved("nothing can be rolled back");
-    if (!state_.versions.in_flight.empty()) {
-      throw Error(Errc::uncommitted,
-                  fmt::format("a rollback of {}, and a version is on its way", state_.path),
-                  "Wait for what persist(wait=False) returned first.");
-    }
-  }
+  check_nothing_on_its_way();
   if (!planted(Bug::rolled_back_to_damage)) check_sound(number);
   std::optional<Flight> flight;
   {

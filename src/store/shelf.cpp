@@ -205,7 +205,7 @@ Commit Shelf::snapshot(const std::filesystem::path& path, const OpenOptions& opt
 
 Commit Shelf::rollback(std::uint64_t version) {
   check_still_there();
-  return store_->rollback(version);
+  return store_->rollback().to(version);
 }
 
 CompactReport Shelf::compact(std::chrono::duration<double> patience) {
@@ -218,11 +218,11 @@ VerifyReport Shelf::verify(const Progress& progress, const OnDamage& on_damage) 
 }
 VerifyReport Shelf::heal(const Progress& progress) {
   check_still_there();
-  return store_->heal(progress);
+  return store_->healing().heal(progress);
 }
 VerifyReport Shelf::heal(VerifyReport found) {
   check_still_there();
-  return store_->heal(std::move(found));
+  return store_->healing().heal(std::move(found));
 }
 ShelfInfo Shelf::info() const {
   ShelfInfo info = store_->catalog().info();

@@ -31,7 +31,9 @@ Store::Store(const ShelfMedia& media, const OpenOptions& options, std::string pa
       transactions_(state_, freezer_, sealer_, launcher_, decisions_),
       catalog_(state_),
       follower_(state_),
-      compactor_(state_, stager_, freezer_, sealer_) {}
+      compactor_(state_, stager_, freezer_, sealer_),
+      rollback_(state_, reader_, follower_, freezer_, sealer_),
+      healing_(state_, reader_, stager_, freezer_, sealer_) {}
 
 Store::~Store() { let_go(); }
 
@@ -120,7 +122,7 @@ void Store::close() {
     const Patience deaf;  // half a close would be none
     // Waits for writers, and then for commits in flight.
     const ClosedGate closed(*state_.gate, deaf);
-    if (state_.saving && !planted(Bug::closed_over_save)) {
+    if (state_.begun.saving && !planted(Bug::closed_over_save)) {
       state_.health.keep_lost_save(std::make_exception_ptr(
           Error(Errc::closed, state_.path + " was closed while a save was being staged",
                 "Close its pipeline first, which waits for it.")));

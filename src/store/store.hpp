@@ -1,5 +1,5 @@
 // The store behind Shelf: its parts over one State, whose header has the order of locks, and what
-// concerns several of them: persist, rollback, healing, the end.
+// concerns several of them: persist, and the end.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +25,11 @@
 #include "store/commit/sealer.hpp"
 #include "store/commit/stager.hpp"
 #include "store/commit/transactions.hpp"
+#include "store/heal.hpp"
 #include "store/reading/catalog.hpp"
 #include "store/reading/follow.hpp"
 #include "store/reading/reader.hpp"
+#include "store/rollback.hpp"
 #include "store/room/compactor.hpp"
 #include "store/room/tensors.hpp"
 #include "store/state/state.hpp"
@@ -48,6 +50,8 @@ class Store {
   Transactions& transactions() { return transactions_; }
   Follower& follower() { return follower_; }
   Compactor& compactor() { return compactor_; }
+  Rollback& rollback() { return rollback_; }
+  Healing& healing() { return healing_; }
   std::unique_ptr<StoredAssignment> assign(const std::shared_ptr<StoredTensor>& tensor);
   std::unique_ptr<StoredAssignment> assign(const NewTensor& made);
   void write(const std::shared_ptr<StoredTensor>& tensor, std::span<const std::byte> bytes,
@@ -58,11 +62,6 @@ class Store {
 
   Commit persist(std::optional<std::uint64_t> step);
   std::shared_future<Commit> persist_async(std::optional<std::uint64_t> step);
-
-  Commit rollback(std::uint64_t version);  // rollback.cpp
-  // heal.cpp
-  VerifyReport heal(const Progress& progress);
-  VerifyReport heal(VerifyReport found);
 
   std::string unheard_failure() const { return state_.health.unheard(); }
   // Why a save came to nothing, for the next call, or close(), to throw.
@@ -78,14 +77,6 @@ class Store {
   bool closed() const { return state_.health.closed(); }
 
  private:
-  // rollback.cpp
-  void check_sound(std::uint64_t version);
-  void keep_places(Version& version) const;
-  std::shared_ptr<Version> as_next(std::uint64_t version);
-  // heal.cpp
-  void check_may_heal();
-  std::optional<Flight> freeze_healed(VerifyReport& report);
-
   State state_;
   Reader reader_;
   Stager stager_;
@@ -98,6 +89,8 @@ class Store {
   Catalog catalog_;
   Follower follower_;
   Compactor compactor_;
+  Rollback rollback_;
+  Healing healing_;
 };
 
 }  // namespace tensorshelf

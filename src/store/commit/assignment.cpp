@@ -41,7 +41,7 @@ StoredAssignment::StoredAssignment(Stager& stager, const std::shared_ptr<StoredT
       inside_(*state_.gate, state_.patience) {
   state_.check_writable();
   state_.check_not_abandoned();
-  state_.look_for_rival();
+  state_.rival.look();
   outer_ = innermost_;
   innermost_ = this;
 }

@@ -96,7 +96,7 @@ bool Stager::carry(const std::shared_ptr<StoredTensor>& tensor, std::uint64_t ch
   if (tensor->erased) return false;
   const auto slot = lower_slot(*tensor, chunk, goals);
   if (!slot) return false;
-  state_.look_for_rival();
+  state_.rival.look();
   const ChunkRecord now = state_.open->base->tree.record(tensor->cell(chunk));
   if (tensor->attempt != state_.open->sequence) {
     begin_write(tensor, {chunk, slot});

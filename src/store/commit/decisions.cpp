@@ -66,7 +66,7 @@ Prepared Decisions::prepare_in_turn(std::optional<std::uint64_t> step, std::stri
     sealer_.make_durable(flight, sealed);
     made.metadata_bytes = sealed.metadata_bytes;
     // I10: the mark has one place for all.
-    check_no_rival(*state_.medium, state_.opened, state_.seeds);
+    state_.rival.look_here();
     if (!planted(Bug::mark_before_barrier)) write_mark(*state_.medium, state_.seeds, mark);
     mark_ = mark;
   });
@@ -166,13 +166,10 @@ Resolved Decisions::commit_found() {
   const auto before = state_.open->names;
   {
     std::lock_guard lock(state_.structure);
-    state_.open.swap(next);
-    state_.further->attached().revive(state_.open->tree);
+    state_.replace_open(next);
     const Root& root = state_.open->base->root;
-    if (state_.keep == stored_keep) {  // no other one was asked for when it was opened
-      state_.keep = root.keep;
-      state_.in_flight_limit = root.in_flight;
-    }
+    // Where no other one was asked for when it was opened.
+    if (state_.split.keep == stored_keep) state_.split = {root.keep, root.in_flight};
   }
   update_handles(*before, *state_.open->names);
   state_.found_prepared = false;
@@ -201,11 +198,11 @@ Resolved Decisions::abandon() {
   auto next = state_.attempt_over(newest, state_.open->sequence);
   if (state_.open->changed()) next->abandoned = state_.versions.prepared->info.version;
   std::shared_ptr<Attempt> spare;  // what a transaction ends with
-  if (state_.spare) spare = state_.attempt_over(newest, next->sequence);
+  if (state_.begun.spare) spare = state_.attempt_over(newest, next->sequence);
   Flight flight;
   flight.version = state_.versions.prepared->version;
   sealer_.or_fail(flight, [&] {
-    check_no_rival(*state_.medium, state_.opened, state_.seeds);  // I10
+    state_.rival.look_here();  // I10
     const auto mark = format::void_mark(mark_);
     if (!planted(Bug::abandoned_given_back)) write_mark(*state_.medium, state_.seeds, mark);
     mark_ = mark;
@@ -215,12 +212,10 @@ Resolved Decisions::abandon() {
     std::lock_guard lock(state_.structure);
     std::erase(state_.versions.in_flight, flight.version);
     state_.versions.prepared.reset();
-    if (!planted(Bug::abandoned_built_on)) state_.open = std::move(next);
-    state_.further->attached().revive(state_.open->tree);
-    state_.looked = false;
+    if (!planted(Bug::abandoned_built_on)) state_.replace_open(next);
     state_.note_given_back();
   }
-  state_.spare = std::move(spare);
+  state_.begun.spare = std::move(spare);
   if (flight.version) clear_labels_beyond(newest->number(), *flight.version->names);
   clear_labels_beyond(newest->number(), *dropped->names);
   clear_labels_beyond(newest->number(), *newest->names);

@@ -37,7 +37,7 @@ Flight Freezer::freeze(std::optional<std::uint64_t> step) {
 
 ClosedGate Freezer::close_gate() {
   const auto full = [this] {
-    const bool busy = state_.versions.in_flight.size() >= state_.in_flight_limit;
+    const bool busy = state_.versions.in_flight.size() >= state_.split.in_flight;
     const bool allowed = state_.versions.may_make(state_.opened.slot_count) ||
                          planted(Bug::held_version_not_counted);
     return (busy || !allowed) && !state_.health.failed();
@@ -61,7 +61,7 @@ Flight Freezer::freeze_behind_gate(std::optional<std::uint64_t> step) {
   state_.check_not_abandoned();
   check_version_left();
   check_nothing_spoiled();
-  look_again_for_rival();
+  state_.rival.look_again();  // before we write where his version may lie
   if (planted(Bug::gate_opened_early)) state_.gate->admit();
   // (Those that were erased since stay in the list: discard() has to know what they staged.)
   // Throws Errc::corrupt where a chunk to be copied forward is damaged. Assigning the damaged
@@ -99,15 +99,13 @@ Flight Freezer::launch(std::shared_ptr<Version> version, std::shared_ptr<Attempt
   std::lock_guard lock(state_.structure);
   // There is room for as many as there are slots.
   state_.versions.in_flight.push_back(flight.version);
-  state_.open.swap(next);
-  state_.further->attached().revive(state_.open->tree);  // of a rollback
-  state_.looked = false;
+  state_.replace_open(next);
   return flight;
 }
 
 void Freezer::check_may_commit() {
   check_version_left();
-  look_again_for_rival();
+  state_.rival.look_again();  // before we write where his version may lie
 }
 
 // I13. A medium that has failed takes nothing, and says why itself.
@@ -116,17 +114,6 @@ void Freezer::check_nothing_spoiled() const {
   each_dirty(*state_.open, [&](const StoredTensor& tensor) {
     if (!tensor.erased) tensor.check_not_spoiled(state_.open->sequence);
   });
-}
-
-// I10: before we write where his version may lie, however long ago the attempt's first look was.
-void Freezer::look_again_for_rival() {
-  if (state_.promises.one_machine) return;
-  try {
-    check_no_rival(*state_.medium, state_.opened, state_.seeds);
-  } catch (const Error& error) {
-    if (error.code() == Errc::busy) state_.health.fail(error.what());
-    throw;
-  }
 }
 
 // What the attempt says of the tensor's chunks. Their pages are open.
@@ -161,7 +148,8 @@ Root Freezer::next_root(std::optional<std::uint64_t> step) const {
   root.word = format::attempt_word(version, root.incarnation, root.sequence);
   root.step = step.value_or(before.step);  // the last one that was stated
   // What could not be loaded is not retained, nor what is older.
-  root.floor = std::max(before.floor, version - std::min<std::uint64_t>(version, state_.keep));
+  root.floor =
+      std::max(before.floor, version - std::min<std::uint64_t>(version, state_.split.keep));
   {
     std::lock_guard lock(state_.structure);
     root.floor = std::max(root.floor, state_.versions.retained.front()->number());
@@ -174,8 +162,8 @@ Root Freezer::next_root(std::optional<std::uint64_t> step) const {
       planted(Bug::capacity_not_recorded) ? before.capacity_bytes : state_.heap->capacity_bytes();
   root.next_tensor_id = state_.next_tensor_id;
   root.tensor_count = state_.open->names->size();
-  root.keep = static_cast<std::uint16_t>(state_.keep);
-  root.in_flight = static_cast<std::uint16_t>(state_.in_flight_limit);
+  root.keep = static_cast<std::uint16_t>(state_.split.keep);
+  root.in_flight = static_cast<std::uint16_t>(state_.split.in_flight);
   if (planted(Bug::split_not_stored)) {
     root.keep = before.keep;
     root.in_flight = before.in_flight;

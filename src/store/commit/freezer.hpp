@@ -31,7 +31,6 @@ class Freezer {
  private:
   void check_version_left() const;
   void check_nothing_spoiled() const;
-  void look_again_for_rival();
   void record_staged(const StoredTensor& tensor);
 
   State& state_;

@@ -23,7 +23,7 @@ std::shared_future<Commit> Launcher::launch(std::optional<std::uint64_t> step) {
   const ClosedGate closed = freezer_.close_gate();
   if (!committer_) committer_ = std::make_unique<Committer>();
   *flight = freezer_.freeze_behind_gate(step);
-  state_.saving = false;  // it takes no more from here on
+  state_.begun.saving = false;  // it takes no more from here on
   committer_->post(std::move(work));
   return future;
 }

@@ -47,9 +47,7 @@ void drop_open_attempt(State& state, std::shared_ptr<Attempt> next) noexcept {
   const bool names_changed = state.open->names_changed || state.open->moved;
   {
     std::lock_guard lock(state.structure);
-    state.open.swap(next);
-    state.further->attached().revive(state.open->tree);
-    if (!planted(Bug::look_outlives_discard)) state.looked = false;
+    state.replace_open(next);
   }
   if (names_changed) update_handles(*next->names, *state.open->names);
 }

@@ -52,7 +52,7 @@ void Sealer::flip_and_publish(Flight& flight, Commit& commit) {
   commit.data_bytes = flight.data_bytes;
   commit.step = format::stated_step(flight.version->root);
   or_fail(flight, [&] {
-    check_no_rival(*state_.medium, state_.opened, state_.seeds);  // I10: and as late as can be
+    state_.rival.look_here();  // I10: and as late as can be
     flip(*flight.version, *state_.medium);
     commit.times.flipped = Clock::now();
     state_.medium->barrier();  // I2: acknowledged implies durable
@@ -88,7 +88,7 @@ void Sealer::make_durable(const Flight& flight, Commit& commit) {
   const Described described = describe(*flight.version, target);
   commit.metadata_bytes = described.metadata_bytes;
   state_.medium->wait({std::max(described.last_ticket, flight.last_ticket), 0});
-  state_.further->stamp(flight.media, flight.version->root);
+  stamper_.stamp(flight.media, flight.version->root);
   commit.times.written = Clock::now();
   state_.medium->barrier();  // I1: all that the root names is durable before any word names it
   commit.times.ordered = Clock::now();

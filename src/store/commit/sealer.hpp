@@ -8,13 +8,16 @@
 
 #include <tensorshelf/report.hpp>
 
+#include "store/media_set/further_media.hpp"
+#include "store/media_set/stamper.hpp"
 #include "store/state/state.hpp"
 
 namespace tensorshelf {
 
 class Sealer {
  public:
-  explicit Sealer(State& state) : state_(state) {}
+  explicit Sealer(State& state)
+      : state_(state), stamper_(*state.medium, state.further->attached()) {}
 
   Commit seal(Flight flight);
 
@@ -43,6 +46,7 @@ class Sealer {
   void drop(const Flight& flight) noexcept;
 
   State& state_;
+  Stamper stamper_;
 };
 
 }  // namespace tensorshelf

@@ -18,7 +18,7 @@ void Transactions::begin() {
   const ClosedGate closed(*state_.gate, state_.patience);
   state_.check_writable();
   check_nothing_uncommitted(state_, "a transaction");
-  state_.spare = state_.attempt_over(state_.open->base, state_.open->sequence);
+  state_.begun.spare = state_.attempt_over(state_.open->base, state_.open->sequence);
   turn.keep();
 }
 
@@ -27,7 +27,7 @@ Commit Transactions::commit(std::optional<std::uint64_t> step, bool& ended) {
   refuse_inside(state_, "a transaction was committed");
   auto flight = freezer_.freeze(step);
   ended = true;
-  state_.spare.reset();
+  state_.begun.spare.reset();
   Turn::give_back(state_);
   return sealer_.seal(std::move(flight));
 }
@@ -40,8 +40,8 @@ void Transactions::begin_save() {
   Turn turn(state_);
   const ClosedGate closed(*state_.gate, state_.patience);
   state_.check_writable();
-  state_.spare = state_.attempt_over(state_.open->base, state_.open->sequence);
-  state_.saving = true;
+  state_.begun.spare = state_.attempt_over(state_.open->base, state_.open->sequence);
+  state_.begun.saving = true;
   if (!planted(Bug::feed_turn_given_up)) turn.keep_for_any();
 }
 
@@ -50,7 +50,7 @@ std::shared_future<Commit> Transactions::launch_save(std::optional<std::uint64_t
   state_.check_writable();
   auto future = launcher_.launch(step);
   ended = true;
-  state_.spare.reset();
+  state_.begun.spare.reset();
   Turn::give_back(state_);
   return future;
 }
@@ -61,8 +61,8 @@ Prepared Transactions::prepare_save(std::optional<std::uint64_t> step, std::stri
   state_.check_writable();
   std::optional<Turn::GiveBack> at_exit;
   return decisions_.prepare_in_turn(step, id, [&] {
-    if (!planted(Bug::feed_prepared_as_staging)) state_.saving = false;
-    state_.spare.reset();
+    if (!planted(Bug::feed_prepared_as_staging)) state_.begun.saving = false;
+    state_.begun.spare.reset();
     ended = true;
     at_exit.emplace(state_);
   });
@@ -80,9 +80,9 @@ void Transactions::drop() {
   try {
     const ClosedGate closed(*state_.gate, Patience());  // it must end, whatever is heard
     state_.health.check_usable();
-    state_.saving = false;
+    state_.begun.saving = false;
     if (planted(Bug::feed_part_kept)) return;
-    drop_open_attempt(state_, std::exchange(state_.spare, nullptr));
+    drop_open_attempt(state_, std::exchange(state_.begun.spare, nullptr));
   } catch (const std::bad_alloc&) {
     state_.health.fail("there was no memory to drop a transaction, or a save");
     throw;

@@ -65,7 +65,7 @@ struct MirrorOfFirst {
   bool goes() const { return format::is_stamp(stamp, format::MirrorStamp::refilling); }
 };
 
-// attached() and stamp() may be called by any thread; the rest is for who opens, or shows a reader
+// attached() may be called by any thread; the rest is for who opens, or shows a reader
 // another version, one at a time: of those mirror_of_first() by several threads at once, too.
 class FurtherMedia {
  public:
@@ -87,9 +87,6 @@ class FurtherMedia {
   // the first was opened `degraded` the mirror is given up, and stays as it is; where it was not,
   // the first is an older copy, which is Errc::medium_missing.
   void fill_mirrors(const format::Seeds& seeds, const Chosen& chosen);
-  // For who writes nothing, where the newest version was opened: Errc::medium_missing where the
-  // shelf's own medium is an older copy. A writer may go on meanwhile.
-  void check_first(const format::Seeds& seeds, Chosen chosen);
   // Attached or offered; nothing where none is at hand.
   std::optional<MirrorOfFirst> mirror_of_first() const;
 
@@ -105,10 +102,6 @@ class FurtherMedia {
   // returns. Errc::unsupported where the shelf is of a format with one medium; full; bad_argument
   // where what it is to mirror is none.
   void settle(const OpenedShelf& shelf);
-
-  // Says that this attempt is about to have written there, on those media of `which`: part of its
-  // commit, in front of I1's barrier.
-  void stamp(MediumSet which, const format::Root& attempt);
 
   AttachedMedia& attached() { return attached_; }
   const AttachedMedia& attached() const { return attached_; }
@@ -149,8 +142,7 @@ class FurtherMedia {
   };
   std::optional<NamedMedia> newest_named_;  // of the versions that were looked at
   AttachedMedia attached_;
-  std::array<std::uint64_t, kMaxMedia> stamped_ = {};  // the last version, in this opening
-  std::optional<MirrorOfFirst> mirror_of_first_;       // as it was when it was tied
+  std::optional<MirrorOfFirst> mirror_of_first_;  // as it was when it was tied
 };
 
 // The media of a shelf, and who knows of those beside the first.

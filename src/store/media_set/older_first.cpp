@@ -152,26 +152,27 @@ struct Look {
 // What the others tell is read first. By then the first had all versions before those, and the one
 // that was being flipped described. It may be an opening that took it back; so what is found
 // counts where a second look at all of them finds the same.
-void FurtherMedia::check_first(const format::Seeds& seeds, Chosen chosen) {
+void refuse_older_first(const ShelfMedia& media, const format::Seeds& seeds, const Chosen& chosen) {
   if (planted(Bug::older_first_shown)) return;
-  const auto mirror = mirror_of_first();
+  GuardedMedium& all = *media.all;
+  const auto mirror = media.further->mirror_of_first();
   const unsigned slot_count = chosen.scan.slot_count;
   std::optional<Look> before;
   for (int looks = 0; looks < kMostLooks; ++looks) {
     Look look;
     if (mirror) look.mirrored = newest_root(*mirror, seeds, slot_count);
-    for (const AttachedMedium& each : attached_.all()) {
+    for (const AttachedMedium& each : media.further->attached().all()) {
       if (each.mirrors || each.absent) continue;
-      look.stamps.push_back({stamped_last(media_, each.index, each.id), each.path});
+      look.stamps.push_back({stamped_last(all, each.index, each.id), each.path});
     }
     if (!look.mirrored && look.stamps.empty()) return;
-    const RootScan now = scan_homes(media_, 0, seeds, slot_count);
+    const RootScan now = scan_homes(all, 0, seeds, slot_count);
     const auto roots = now.candidates();
     const std::uint64_t newest = roots.empty() ? 0 : format::word_version(roots.front().word);
     look.words = now.words;
     try {
       if (mirror) {
-        how_far(*mirror, look.mirrored, lacks_openings_of(*mirror, media_, seeds),
+        how_far(*mirror, look.mirrored, lacks_openings_of(*mirror, all, seeds),
                 {chosen.versions, now, newest, false, false});
       }
       for (const Stamped& each : look.stamps) refuse_older_first(each, newest, slot_count);

@@ -33,4 +33,8 @@ struct Stamped {
 // Errc::medium_missing where it tells of a newer state of the shelf than what is there.
 void refuse_older_first(const Stamped& stamped, std::uint64_t newest, unsigned slot_count);
 
+// The same by all that belongs to the shelf, for who writes nothing, where the newest version was
+// opened. A writer may go on meanwhile.
+void refuse_older_first(const ShelfMedia& media, const format::Seeds& seeds, const Chosen& chosen);
+
 }  // namespace tensorshelf

@@ -61,8 +61,8 @@ ShelfInfo Catalog::info() const {
   info.tensor_bytes =
       state_.open ? state_.open->tensor_bytes : state_.versions.retained.back()->tensor_bytes;
   list_media(state_, info);
-  info.keep = state_.keep;
-  info.in_flight = state_.in_flight_limit;
+  info.keep = state_.split.keep;
+  info.in_flight = state_.split.in_flight;
   info.placement = state_.placement_on(0);
   info.writable = state_.writable;
   info.recovery = state_.opened.report;

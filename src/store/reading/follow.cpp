@@ -104,8 +104,7 @@ void Follower::show(const Versions& found) {
   state_.versions.retained.swap(held);  // what goes, goes with the lock given back
   const format::Root& root = state_.versions.retained.back()->root;
   state_.version = format::word_version(root.word);
-  state_.keep = root.keep;
-  state_.in_flight_limit = root.in_flight;
+  state_.split = {root.keep, root.in_flight};
   state_.in_doubt = false;
 }
 

@@ -18,6 +18,7 @@
 #include "store/io/head.hpp"
 #include "store/io/incarnation.hpp"
 #include "store/io/root_scan.hpp"
+#include "store/media_set/older_first.hpp"
 #include "store/recovery/choice.hpp"
 #include "store/recovery/load_root.hpp"
 #include "store/recovery/recovery_report.hpp"
@@ -234,7 +235,7 @@ Recovered recover(const ShelfMedia& media, Purpose purpose, Verify verify,
                         progress, known, *media.further, beside_writer};
   Choice choice = look_at_all(opening, scan);
   if (!writes(purpose) && purpose != Purpose::salvage && !choice.degraded && !choice.mirrored) {
-    media.further->check_first(seeds, {choice.versions, scan, choice.number(), false, false});
+    refuse_older_first(media, seeds, {choice.versions, scan, choice.number(), false, false});
   }
   drop_doubles(choice.repairs);
   Recovered recovered = recovered_of({head, choice, scan}, purpose);

@@ -38,7 +38,7 @@ bool Compactor::lower(const Goals& goals, bool waits) {
     const ClosedGate closed(*state_.gate, state_.patience);
     state_.check_writable();
     state_.check_not_abandoned();
-    state_.look_for_rival();
+    state_.rival.look();
     if (begin == 0) any |= open_pages(goals[0], waits);
     const std::size_t end = std::min(tensors.size(), begin + kAtOnce);
     for (std::size_t i = begin; i < end; ++i) any |= relocate(*tensors[i], goals);

@@ -53,7 +53,7 @@ bool Tensors::taken_out(unsigned medium) {
   const auto closed = close_for_growth();
   state_.check_writable();
   state_.check_not_abandoned();
-  state_.look_for_rival();
+  state_.rival.look();
   if (one_on(medium) || is_made_on(medium)) return false;
   auto named = state_.open->tree.media();
   std::erase_if(named, [&](const auto& one) { return one.index == medium; });

@@ -42,7 +42,7 @@ void Tensors::rename(std::string_view from, std::string_view to) {
   if (there == state_.names_now().end()) throw_no_tensor(from, "rename");
   if (from == to) return;
   if (state_.names_now().contains(to)) throw_name_taken(to);
-  state_.look_for_rival();
+  state_.rival.look();
   const auto [tensor, holding, leaf] = there->second;
   format::TensorLayout renamed = tensor->layout;
   renamed.name = to;
@@ -93,7 +93,7 @@ void Tensors::reserve(std::uint64_t size_bytes) {
   refuse_inside(state_, "reserve() was called");
   const auto closed = close_for_growth();
   state_.check_writable();
-  state_.look_for_rival();
+  state_.rival.look();
   const Where where = choose_where(state_, "", size_bytes, {});
   format::TensorLayout as_one;  // in whole chunks, where it is striped
   as_one.size_bytes = size_bytes;

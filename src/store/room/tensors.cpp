@@ -15,7 +15,7 @@ using format::kCopies;
 
 // Slots, cells and an id, which are the tensor's alone from here on.
 NewTensor Tensors::place(format::TensorLayout layout, Made made, const Where& where) {
-  state_.look_for_rival();
+  state_.rival.look();
   drop_unkept(state_);  // whose readers have let go since
   layout.tensor_id = state_.next_tensor_id;
   // Behind all that the manifest has cells for; add() knows where they really lie.
@@ -149,7 +149,7 @@ std::shared_ptr<StoredTensor> Tensors::create(std::string_view name, DType dtype
 // it, because a record without its tensor would be a lie on the medium. The medium may grow for
 // pages: names can be looked up meanwhile.
 void Tensors::add_behind_gate(const NewTensor& made) {
-  state_.look_for_rival();
+  state_.rival.look();
   make_capacity(state_.open->dirty);
   StoredTensor& tensor = *made.named.tensor;
   const std::string& name = tensor.layout.name;

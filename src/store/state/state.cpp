@@ -7,7 +7,6 @@
 
 #include "base/check.hpp"
 #include "base/planted.hpp"
-#include "store/places/split.hpp"
 #include "store/recovery/load_root.hpp"
 #include "store/state/unknown_pins.hpp"
 
@@ -33,8 +32,8 @@ State::State(const ShelfMedia& on, const OpenOptions& options, std::string named
       opened(recover(on, purpose_of(options), options.verify, options.progress)),
       seeds(opened.shelf_id),
       writable(options.mode != Mode::read && opened.writes_allowed),
-      keep(split_of(opened.versions.back()->root, options).keep),
-      in_flight_limit(split_of(opened.versions.back()->root, options).in_flight),
+      split(split_of(opened.versions.back()->root, options)),
+      rival(*medium, opened, seeds, promises.one_machine, health),
       patience(options.while_waiting),
       homes(opened.homes),
       published(std::make_unique<std::condition_variable_any>()),
@@ -55,7 +54,8 @@ void State::take_over() {
   versions.retained.reserve(format::kMaxSlots + 1);
   versions.in_flight.reserve(format::kMaxSlots);
   if (planted(Bug::floor_by_keep_asked)) {
-    while (versions.retained.size() > 1 + keep) versions.retained.erase(versions.retained.begin());
+    while (versions.retained.size() > 1 + split.keep)
+      versions.retained.erase(versions.retained.begin());
   }
   next_tensor_id = versions.retained.back()->root.next_tensor_id;
   if (opened.prepared) take_prepared(*std::exchange(opened.prepared, std::nullopt));
@@ -115,12 +115,6 @@ std::unique_lock<FairMutex> State::lock_usable() const {
   std::unique_lock lock(structure);
   health.check_usable();
   return lock;
-}
-
-void State::look_for_rival() {
-  if (looked || promises.one_machine) return;
-  check_no_rival(*medium, opened, seeds);
-  looked = true;
 }
 
 void State::check_writable() {
@@ -214,6 +208,12 @@ std::shared_ptr<Attempt> State::attempt_over(std::shared_ptr<const Version> over
                                              std::uint64_t after) const {
   const std::uint64_t sequence = homes.next_sequence(over->root, opened.incarnation, after);
   return std::make_shared<Attempt>(std::move(over), sequence);
+}
+
+void State::replace_open(std::shared_ptr<Attempt>& next) noexcept {
+  open.swap(next);
+  further->attached().revive(open->tree);  // of a rollback, or of what was found prepared
+  if (!planted(Bug::look_outlives_attempt)) rival.attempt_begun();
 }
 
 void State::wait_until_quiet(const Patience& with) {

@@ -38,8 +38,11 @@
 
 #include "media/media.hpp"
 #include "store/manifest/flip.hpp"
+#include "store/places/split.hpp"
 #include "store/recovery/recover.hpp"
 #include "store/state/asked.hpp"
+#include "store/state/counters.hpp"
+#include "store/state/rival.hpp"
 #include "store/state/version_set.hpp"
 #include "store/threads/fair_mutex.hpp"
 #include "store/threads/gate.hpp"
@@ -49,6 +52,12 @@
 #include "store/threads/use_count.hpp"
 
 namespace tensorshelf {
+
+// A transaction, or a pipeline's save (transactions.hpp).
+struct Begun {
+  bool saving = false;             // a save is being staged
+  std::shared_ptr<Attempt> spare;  // in the place of one that is dropped: then none need be made
+};
 
 struct State {
   // Recovers.
@@ -82,10 +91,12 @@ struct State {
   std::uint64_t pages_for(const CellRun& cells) const;
   std::shared_ptr<Attempt> attempt_over(std::shared_ptr<const Version> over,
                                         std::uint64_t after) const;
+  // The same, and structure held: assignments go into `next` from here on, which is left with what
+  // was open. Needs no memory.
+  void replace_open(std::shared_ptr<Attempt>& next) noexcept;
 
   ShelfMedia media() const { return {medium, further}; }
 
-  void look_for_rival();  // I10, once for each attempt, before anything is written for it
   void wait_until_quiet(const Patience& with);  // no attempt is in flight
   void await_given_back(std::uint64_t seen);    // more than that, or one has failed
   void note_given_back() {  // with structure held: slots may be free that were not
@@ -104,16 +115,15 @@ struct State {
   Recovered opened;
   const format::Seeds seeds;
   const bool writable;
-  unsigned keep;  // both change with structure held, by the commit of what opening found
-  unsigned in_flight_limit;
+  Split split;  // changes with structure held, by the commit of what opening found
+  RivalWatch rival;
 
   // ---- who waits for whom
   const Patience patience;  // of all waits but those that must come to their end
   std::unique_ptr<WaitQueue> waiters = std::make_unique<WaitQueue>();
   QueueLock turns;
   std::atomic<std::thread::id> transacting;  // the thread whose transaction has the turn
-  bool saving = false;             // a pipeline's save is being staged; told behind the closed gate
-  std::shared_ptr<Attempt> spare;  // for one that is dropped: then nothing else need be made
+  Begun begun;                               // by who keeps the turn; behind the closed gate
   std::unique_ptr<CommitGate> gate = std::make_unique<CommitGate>();
   UseCount uses;
 
@@ -135,13 +145,8 @@ struct State {
   // Whether a newer one was there as a reader opened, and could not be opened. Ends with the first
   // version that follow.cpp takes up.
   std::atomic<bool> in_doubt;
-  std::atomic<bool> looked = false;  // for a rival, since the last freeze
   std::atomic<std::uint64_t> last_ticket = 0;
-
-  struct Counters {
-    std::atomic<std::uint64_t> commits = 0, staged = 0, unchanged = 0, forward = 0, metadata = 0,
-                               read = 0, verified = 0, healed = 0, nanoseconds = 0;
-  } counters;
+  Counters counters;
 
  private:
   void take_over();
