@@ -23,22 +23,40 @@ ShelfMedia shelf_media(std::unique_ptr<Medium> first, std::vector<OfferedMedium>
 
 FurtherMedia::FurtherMedia(GuardedMedium& media, std::vector<OfferedMedium> offered,
                            FindMedium find, std::uint64_t path_hash, std::vector<unsigned> without)
-    : media_(media),
-      offered_(std::move(offered), std::move(find)),
+    : parts_{media, OfferedMedia(std::move(offered), std::move(find)), AttachedMedia(media)},
       path_hash_(path_hash),
-      without_(std::move(without)),
-      attached_(media) {}
+      without_(std::move(without)) {}
 
 void FurtherMedia::begin(const format::Superblock& superblock, Purpose purpose) {
-  superblock_ = superblock;
+  parts_.superblock = superblock;
   purpose_ = purpose;
-  for (std::string& note : offered_.classify(superblock.shelf_id, reads(purpose))) {
-    notes_.push_back(std::move(note));
+  for (std::string& note : parts_.offered.classify(superblock.shelf_id, reads(purpose))) {
+    parts_.notes.push_back(std::move(note));
   }
 }
 
+MirrorOfFirst offered_mirror(const OfferedMedia::Offered& offered) {
+  Medium& medium = *offered.given.found.medium;
+  MirrorOfFirst there{medium, format::kMirrorAt, medium.size(), offered.given.path, {}};
+  if (there.has_heads()) there.stamp = stamped_last(medium, 0, offered.header->medium_id);
+  return there;
+}
+
+// One that was cut short within its heads is none.
+std::optional<MirrorOfFirst> FurtherMedia::mirror_of_first() const {
+  if (parts_.mirror_of_first) {
+    const bool serves = parts_.mirror_of_first->has_heads() || planted(Bug::short_mirror_asked);
+    return serves ? parts_.mirror_of_first : std::nullopt;
+  }
+  for (const auto& each : parts_.offered.all()) {
+    if (!each.is_left() || !each.mirrors_first()) continue;
+    if (const MirrorOfFirst there = offered_mirror(each); there.has_heads()) return there;
+  }
+  return {};
+}
+
 void FurtherMedia::check_age(const Version& version) {
-  const auto all = attached_.all();
+  const auto all = parts_.attached.all();
   if (all.empty() || purpose_ == Purpose::salvage || planted(Bug::medium_age_ignored)) return;
   std::array<std::uint64_t, kMaxMedia> newest = {};
   for (const auto& loaded : version.loaded) {
@@ -55,10 +73,10 @@ void FurtherMedia::check_age(const Version& version) {
   }
   for (const AttachedMedium& each : all) {
     if (newest[each.index] == 0) continue;
-    const auto there = stamped_last(media_, each.index, each.id);
+    const auto there = stamped_last(parts_.media, each.index, each.id);
     if (!there || *there >= newest[each.index]) continue;
     if (mirrors_read_.contains(each.index)) {  // chunk by chunk, by their checksums
-      notes_.push_back(
+      parts_.notes.push_back(
           fmt::format("{} is an older copy of medium {}: its mirror is read where they "
                       "differ",
                       each.path, each.index));
@@ -72,6 +90,22 @@ void FurtherMedia::check_age(const Version& version) {
   }
 }
 
-std::vector<std::string> FurtherMedia::take_notes() { return std::exchange(notes_, {}); }
+void tie_mirrors(MediaParts& parts) {
+  for (const AttachedMedium& each : parts.attached.all()) {
+    if (!each.mirrors || each.absent || each.retired || parts.attached.is_mirrored(*each.mirrors))
+      continue;
+    if (!parts.media.is_attached(*each.mirrors)) continue;  // of a version that is looked at later
+    parts.media.mirror(*each.mirrors, each.index, format::kMirrorAt);
+    if (*each.mirrors == 0) {
+      parts.mirror_of_first.emplace(
+          MirrorOfFirst{parts.media, place_on(each.index, format::kMirrorAt),
+                        place_on(each.index, parts.media.size_of(each.index)), each.path,
+                        stamped_last(parts.media, each.index, each.id)});
+    }
+    parts.attached.tie(each.index);
+  }
+}
+
+std::vector<std::string> FurtherMedia::take_notes() { return std::exchange(parts_.notes, {}); }
 
 }  // namespace tensorshelf

@@ -65,6 +65,21 @@ struct MirrorOfFirst {
   bool goes() const { return format::is_stamp(stamp, format::MirrorStamp::refilling); }
 };
 
+// What those share who find media, tie them, fill and add them.
+struct MediaParts {
+  GuardedMedium& media;
+  OfferedMedia offered;
+  AttachedMedia attached;
+  format::Superblock superblock = {};
+  std::vector<std::string> notes = {};                // for who opens
+  std::optional<MirrorOfFirst> mirror_of_first = {};  // as it was when it was tied
+};
+
+// Mirrors that are attached get what is written on what they mirror.
+void tie_mirrors(MediaParts& parts);
+// What was offered as a mirror of the first medium, and bears its header.
+MirrorOfFirst offered_mirror(const OfferedMedia::Offered& offered);
+
 // attached() may be called by any thread; the rest is for who opens, or shows a reader
 // another version, one at a time: of those mirror_of_first() by several threads at once, too.
 class FurtherMedia {
@@ -103,8 +118,8 @@ class FurtherMedia {
   // where what it is to mirror is none.
   void settle(const OpenedShelf& shelf);
 
-  AttachedMedia& attached() { return attached_; }
-  const AttachedMedia& attached() const { return attached_; }
+  AttachedMedia& attached() { return parts_.attached; }
+  const AttachedMedia& attached() const { return parts_.attached; }
   std::uint64_t path_hash() const { return path_hash_; }
   // A mirror that may be missing: a version, or who opens, goes on without it.
   bool is_given_up(unsigned index) const {
@@ -114,35 +129,19 @@ class FurtherMedia {
   std::vector<std::string> take_notes();
 
  private:
-  using Offered = OfferedMedia::Offered;
-
   std::unique_ptr<Medium> stand_in(const format::MediumLayout& named, bool served, const char* how);
   void attach(const format::MediumLayout& named, bool moved, bool mirrored);
-  void tie_mirrors();
-  void look_at_offered(const format::Seeds& seeds, const Chosen& chosen);
-  void give_up(const AttachedMedium& mirror);
-  static MirrorOfFirst offered_mirror(const Offered& offered);
-  void check_may_mirror(unsigned of, const std::string& path) const;
-  bool mend(const AttachedMedium& medium, std::uint64_t newest);
-  bool may_adopt(const Offered& offered, std::uint64_t newest) const;
-  void take(Offered& offered, const OpenedShelf& shelf);
-  void add(Offered& offered, unsigned index, bool adopted, const OpenedShelf& shelf);
 
-  GuardedMedium& media_;
-  OfferedMedia offered_;
+  MediaParts parts_;
   const std::uint64_t path_hash_;
-  format::Superblock superblock_ = {};
   Purpose purpose_ = Purpose::write;
   const std::vector<unsigned> without_;
   std::map<unsigned, std::shared_ptr<Medium>> mirrors_read_;  // by what they mirror
-  std::vector<std::string> notes_;
   struct NamedMedia {
     std::uint64_t version = 0;
     MediumSet media;
   };
   std::optional<NamedMedia> newest_named_;  // of the versions that were looked at
-  AttachedMedia attached_;
-  std::optional<MirrorOfFirst> mirror_of_first_;  // as it was when it was tied
 };
 
 // The media of a shelf, and who knows of those beside the first.

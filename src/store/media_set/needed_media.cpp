@@ -70,17 +70,18 @@ void check_span(const format::MediumLayout& named, std::uint64_t size, const std
 std::unique_ptr<Medium> FurtherMedia::stand_in(const format::MediumLayout& named, bool served,
                                                const char* how) {
   if (served && !named.mirrors) {
-    notes_.push_back(fmt::format("medium {} (last at {}) is {}: its mirror is read in its place",
-                                 named.index, named.path, how));
+    parts_.notes.push_back(
+        fmt::format("medium {} (last at {}) is {}: its mirror is read in its place", named.index,
+                    named.path, how));
     return std::make_unique<ShiftedMedium>(mirrors_read_.at(named.index), format::kMirrorAt);
   }
   if (served) {
-    notes_.push_back(fmt::format("medium {} (last at {}), the mirror of medium {}, is {}",
-                                 named.index, named.path, *named.mirrors, how));
+    parts_.notes.push_back(fmt::format("medium {} (last at {}), the mirror of medium {}, is {}",
+                                       named.index, named.path, *named.mirrors, how));
     return std::make_unique<AbsentMedium>(named.capacity_bytes);
   }
   if (purpose_ != Purpose::salvage) return nullptr;
-  notes_.push_back(
+  parts_.notes.push_back(
       fmt::format("medium {} (last at {}) is {}: tensors that lie there cannot be read",
                   named.index, named.path, how));
   return std::make_unique<AbsentMedium>(named.capacity_bytes);
@@ -93,8 +94,8 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
   const bool given_up = named.mirrors && !newest_named_->media.has(named.index) &&
                         !planted(Bug::given_up_mirror_needed);
   auto [found, why_not] =
-      given_up ? OfferedMedia::Search{offered_.take_given(named.id), {}}
-               : offered_.take(named, moved, purpose_ != Purpose::salvage && !spared);
+      given_up ? OfferedMedia::Search{parts_.offered.take_given(named.id), {}}
+               : parts_.offered.take(named, moved, purpose_ != Purpose::salvage && !spared);
   auto& medium = found.medium;
   // What was cut short is as good as missing, where it can be spared.
   const bool cut = medium && medium->size() < named.capacity_bytes;
@@ -121,14 +122,14 @@ void FurtherMedia::attach(const format::MediumLayout& named, bool moved, bool mi
   }
   const std::string path = found.path.empty() ? named.path : found.path;
   check_span(named, medium->size(), path, mirrored);
-  media_.attach(named.index, std::move(medium));
-  attached_.add({.index = named.index,
-                 .id = named.id,
-                 .path = path,
-                 .file = found.file,
-                 .offered = offered_.has(named.id),
-                 .mirrors = named.mirrors,
-                 .absent = absent});
+  parts_.media.attach(named.index, std::move(medium));
+  parts_.attached.add({.index = named.index,
+                       .id = named.id,
+                       .path = path,
+                       .file = found.file,
+                       .offered = parts_.offered.has(named.id),
+                       .mirrors = named.mirrors,
+                       .absent = absent});
 }
 
 void FurtherMedia::need(const Version& version) {
@@ -143,37 +144,23 @@ void FurtherMedia::need(const Version& version) {
   std::stable_partition(named.begin(), named.end(),
                         [](const auto& each) { return each.mirrors.has_value(); });
   for (const format::MediumLayout& each : named) {
-    if (!media_.is_attached(each.index)) {
+    if (!parts_.media.is_attached(each.index)) {
       const auto its = [&](const auto& other) { return other.mirrors == each.index; };
       attach(each, moved, std::ranges::any_of(named, its));
       continue;
     }
-    const auto there = attached_.find(each.index);
+    const auto there = parts_.attached.find(each.index);
     if (there && there->id == each.id) {
       // Its writer made it grow.
-      check_span(each, media_.size_of(each.index), there->path, attached_.is_mirrored(each.index));
+      check_span(each, parts_.media.size_of(each.index), there->path,
+                 parts_.attached.is_mirrored(each.index));
       continue;
     }
     throw Error(Errc::stale,
                 fmt::format("medium {} of the shelf is another one by now", each.index),
                 "Open the shelf again.");
   }
-  tie_mirrors();
-}
-
-void FurtherMedia::tie_mirrors() {
-  for (const AttachedMedium& each : attached_.all()) {
-    if (!each.mirrors || each.absent || each.retired || attached_.is_mirrored(*each.mirrors))
-      continue;
-    if (!media_.is_attached(*each.mirrors)) continue;  // of a version that is looked at later
-    media_.mirror(*each.mirrors, each.index, format::kMirrorAt);
-    if (*each.mirrors == 0) {
-      mirror_of_first_.emplace(MirrorOfFirst{media_, place_on(each.index, format::kMirrorAt),
-                                             place_on(each.index, media_.size_of(each.index)),
-                                             each.path, stamped_last(media_, each.index, each.id)});
-    }
-    attached_.tie(each.index);
-  }
+  tie_mirrors(parts_);
 }
 
 }  // namespace tensorshelf
