@@ -2,10 +2,12 @@
 // order with those that do not, and what a failure there leaves behind.
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <barrier>
 #include <cerrno>
 #include <cstring>
@@ -324,6 +326,38 @@ TEST_CASE("a medium that only reads has no descriptor to write through") {
   const auto medium = make_block_medium(file, {}, seam);
   CHECK_FALSE(has);
   CHECK((read_back(*medium, 0, kPageBytes) == Bytes(kPageBytes)));
+}
+
+namespace {
+
+// Pages of a file that the kernel has in its cache.
+std::ptrdiff_t cached_pages(const std::string& path, std::size_t pages) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const at = ::mmap(nullptr, pages * kPageBytes, PROT_READ, MAP_SHARED, fd, 0);
+  REQUIRE(at != MAP_FAILED);
+  std::vector<unsigned char> there(pages);
+  REQUIRE(::mincore(at, pages * kPageBytes, there.data()) == 0);
+  ::munmap(at, pages * kPageBytes);
+  ::close(fd);
+  return std::ranges::count_if(there, [](unsigned char one) { return (one & 1) != 0; });
+}
+
+}  // namespace
+
+TEST_CASE("a writer trusts no page that another has left in the cache") {
+  if (skipped()) return;
+  constexpr std::size_t kPages = 64;
+  const Folder folder;
+  const auto file = folder.create();
+  const std::string path = folder.file();
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  const Bytes bytes = pattern(kPages * kPageBytes, 1);
+  REQUIRE(::pwrite(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  REQUIRE(::fsync(fd) == 0);  // clean, as a flush that fails leaves them
+  ::close(fd);
+  if (cached_pages(path, kPages) == 0) return;  // such a file system keeps none
+  const auto medium = make_block_medium(file, {});
+  CHECK(cached_pages(path, kPages) == 0);
 }
 
 TEST_CASE("a file system that others may reach has no page cache to trust") {

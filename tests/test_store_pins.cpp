@@ -147,6 +147,38 @@ TEST_CASE("a wait for a reader ends when it lets go, and can be given up") {
   CHECK(has(writer, 5));
 }
 
+TEST_CASE("a wait for a user's pin counts from when nothing else is waited for") {
+  constexpr auto kPatience = 1s;
+  Place place(1);
+  std::optional<VersionPin> user;
+  std::optional<VersionPin> copy;
+  std::optional<std::chrono::steady_clock::time_point> begun;
+  std::function<void()> look = [] {};
+  place.options.pin_timeout = kPatience;
+  place.options.while_waiting = [&] { look(); };
+  Shelf writer = place.writer();
+  commit_to(writer, 3);
+  user.emplace(writer.pin());
+  commit_to(writer, 4);
+  int looks_behind = 0;
+  look = [&] {
+    if (!begun) {  // behind the first look, which the user's pin alone was waited for
+      begun = std::chrono::steady_clock::now();
+      copy.emplace(writer.pin(4, PinnedFor::copy));
+    }
+    if (std::chrono::steady_clock::now() - *begun < kPatience + 300ms) return;
+    copy.reset();
+    if (++looks_behind == 3) user.reset();
+  };
+  const auto error = error_of([&] { writer.find("w")->write(pattern(kBytes, 5)); });
+  look = [] {};
+  copy.reset();  // for closing waits for them
+  user.reset();
+  CHECK_FALSE(error);
+  commit_to(writer, 5);
+  CHECK(has(writer, 5));
+}
+
 TEST_CASE("a writer that outruns goes on, and the reader hears of it") {
   const Place place(1);
   Shelf writer = place.writer(OnPin::outrun);
