@@ -22,6 +22,7 @@ from drain_remotes import (
 )
 
 import tensorshelf as ts
+from tensorshelf._drain.stage import Spool
 
 pytestmark = pytest.mark.filterwarnings("ignore::tensorshelf.TierWarning")
 
@@ -237,3 +238,32 @@ def test_a_crash_while_the_next_job_collects(
                 use(monkeypatch, Remote(objects))
                 check(objects, str(tmpfs / "back.shelf"), told)
             crash_at += 1
+
+
+class Pinned:
+    """A core that notes how versions are pinned."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self.pins: list[dict[str, Any]] = []
+
+    def pin(self, version: int, **given: Any) -> Any:
+        self.pins.append(given)
+        return self._core.pin(version, **given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
+
+
+def test_saves_wait_for_what_is_read_however_long_that_takes(
+    tmpfs: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drain's pin is that of a copy: no save fails by pin_timeout for it."""
+    use(monkeypatch, Remote())
+    with ts.open(tmpfs / "run.shelf") as shelf:
+        assign(shelf, 1)
+        core: Any = Pinned(shelf._core)
+        spool = Spool(str(tmpfs))
+        new_site(shelf).stage(core, shelf.version, spool)
+        spool.close()
+        assert core.pins == [{"copies": True}]

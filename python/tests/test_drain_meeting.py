@@ -136,7 +136,8 @@ class Unpinned:
 
     version = 3
 
-    def pin(self, version: int) -> None:
+    def pin(self, version: int, copies: bool) -> None:
+        assert copies  # a save that needs its slot waits for the drain
         raise ts.CorruptError(f"version {version} is damaged", "Look at the drive.")
 
 
