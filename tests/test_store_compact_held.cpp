@@ -289,6 +289,30 @@ TEST_CASE("an assignment that is undone over what was carried leaves nothing unc
   CHECK((value(shelf.find("a").value()) == pattern(kMiB, 1)));
 }
 
+TEST_CASE("a slot that a version on its way has stays where it is") {
+  const Kept kept({.keep = 0, .in_flight = 3, .mapped = true, .placement = Placement::whole});
+  const auto doors = std::make_shared<Doors>();
+  Shelf shelf = Shelf::open(std::make_unique<HeldMedium>(kept.medium, doors), kept.options());
+  make(shelf, "gone", 8 * kSize).write(pattern(8 * kSize, 50));
+  make(shelf, "a", kSize).write(pattern(kSize, 1));
+  shelf.persist();
+  shelf.erase("gone");
+  idle(shelf, 5);
+  shelf.find("a")->write(pattern(kSize, 2));
+  doors->barrier.shut();
+  auto pending = shelf.persist_async();
+  doors->barrier.await_someone();
+  CompactReport report;
+  Waiter compacts([&] { report = shelf.compact(kShort); });
+  CHECK(compacts.waits());  // for its turn, with all moved that may be
+  doors->barrier.open();
+  compacts.join();
+  pending.wait();
+  CHECK(report.bytes_moved > 0);
+  CHECK((value(shelf.find("a").value()) == pattern(kSize, 2)));
+  CHECK(shelf.verify().damage.empty());
+}
+
 namespace {
 
 // Wherever these bytes lie, one of them is another one from now on. How often.
