@@ -18,6 +18,7 @@
 #include "media/file_lock.hpp"
 #include "media/file_temporary.hpp"
 #include "media/media.hpp"
+#include "media/path_errors.hpp"
 #include "refused_call.hpp"
 #include "scratch.hpp"
 #include "tensorshelf/error.hpp"
@@ -249,6 +250,17 @@ TEST_CASE("open: without permission it is read_only, and reading still works") {
     return;
   }
   CHECK(scratch::exited_well(status));
+}
+
+TEST_CASE("create: a file system without room is full, and so is a quota that has ended") {
+  for (const int cause : {ENOSPC, EDQUOT}) {
+    CAPTURE(cause);
+    const auto error = error_of([&] { throw_path_error("/there/run.shelf", "created", cause); });
+    REQUIRE(error);
+    CHECK(error->code() == Errc::full);
+    CHECK(error->os_error() == cause);
+    CHECK(contains(error->what(), "/there/run.shelf cannot be created"));
+  }
 }
 
 TEST_CASE("create: nothing has the name before publish(), and all is there after") {

@@ -1,6 +1,7 @@
 // The group's machines one by one: messages, what a restart goes on from, relays. All their states
 // together: test_group_explored.cpp.
 #include <catch2/catch.hpp>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,13 @@ TEST_CASE("bytes that are no message are refused") {
     CAPTURE(at);
     CHECK(code_of([&] { decode_group_message(bad); }) == Errc::corrupt);
   }
+}
+
+TEST_CASE("a message that says to have a longer cause than any is refused, though it has it") {
+  std::string longer = encode({Kind::no, epoch(1), 1, std::string(kMostCauseBytes, 'x')}) + "x";
+  const auto cause_bytes = static_cast<std::uint16_t>(kMostCauseBytes + 1);
+  std::memcpy(longer.data() + 6, &cause_bytes, sizeof cause_bytes);
+  CHECK(code_of([&] { decode_group_message(longer); }) == Errc::corrupt);
 }
 
 TEST_CASE("no two starts have one generation") {
@@ -243,6 +251,18 @@ TEST_CASE("a restart refuses to lose what was committed") {
   CHECK(contains(error_of([&] { agree(older, 2); })->what(), "of rank 1 there are older parts"));
   const std::vector most = {part(0, {5}, {}, 9)};
   CHECK(contains(error_of([&] { agree(most, 9); })->what(), "ranks 1, 2, 3, 4, 5 and 3 more"));
+}
+
+TEST_CASE("of several ranks that lack the newest one that is lost is told before older ones") {
+  const std::vector parts = {part(0, {4, 5}, {}, 3), part(1, {4}, {}, 3), part(2, {}, {}, 3)};
+  CHECK(code_of([&] { agree(parts, 3); }) == Errc::not_found);
+}
+
+TEST_CASE("a fresh shelf is of a group of any size") {
+  const std::vector parts = {part(0, {5}), part(1, {5}), part(1, {}, {}, 0)};
+  const Agreement agreed = agree(parts, 2);
+  CHECK(agreed.epoch == epoch(5));
+  CHECK(agreed.behind == std::vector<std::size_t>{2});
 }
 
 TEST_CASE("a part of a group of another size is refused by name") {

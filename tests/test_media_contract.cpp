@@ -13,7 +13,9 @@
 #include "base/copy_hash.hpp"
 #include "bytes.hpp"
 #include "catch.hpp"
+#include "media/shifted.hpp"
 #include "tests/media_rows.hpp"
+#include "tests/memory_pins.hpp"
 #include "thrown.hpp"
 
 namespace tensorshelf {
@@ -49,6 +51,29 @@ void on_every_medium(Check check) {
       check(row, medium);
     }
   }
+}
+
+TEST_CASE("what lies behind another's begin is read within its bounds alone") {
+  constexpr std::uint64_t kShift = 3 * kPageBytes;
+  const auto inner = testing::memory_of(8 * kPageBytes);
+  inner->reserve(8 * kPageBytes);
+  const Bytes written = pattern(8 * kPageBytes, 7);
+  write(*inner, 0, written);
+  ShiftedMedium shifted(inner, kShift);
+  REQUIRE(shifted.size() == 5 * kPageBytes);
+  const auto expected = std::span(written).subspan(kShift + 4 * kPageBytes, kPageBytes);
+  Bytes bytes(kPageBytes);
+  shifted.read(4 * kPageBytes, bytes);
+  CHECK(std::ranges::equal(bytes, expected));
+  shifted.look(4 * kPageBytes, bytes);
+  CHECK(std::ranges::equal(bytes, expected));
+  for (const std::uint64_t at : {4 * kPageBytes + 1, 5 * kPageBytes, ~std::uint64_t{0} - 10}) {
+    CAPTURE(at);
+    CHECK(code_of([&] { shifted.read(at, bytes); }) == Errc::truncated);
+    CHECK(code_of([&] { shifted.look(at, bytes); }) == Errc::truncated);
+    CHECK(code_of([&] { shifted.view({at, kPageBytes}); }) == Errc::truncated);
+  }
+  CHECK(code_of([&] { shifted.store_word(0, 1); }) == Errc::read_only);
 }
 
 TEST_CASE("promises are those of the place") {

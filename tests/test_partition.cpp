@@ -249,5 +249,13 @@ TEST_CASE("no copies are refused, and what is refused is named") {
                Catch::Contains("copies=2") && Catch::Contains("node 0 has 3 of the 4 writers"));
 }
 
+TEST_CASE("as many writers as there may be can share a state") {
+  constexpr std::size_t kMost = std::size_t{1} << 31;
+  const Partition partition(Sizes{kBlock}, kMost, kBlock);
+  CHECK(partition.of(kMost - 1).size() == 1);  // the last has the only block
+  CHECK(partition.of(0).empty());
+  CHECK_THROWS_AS(Partition(Sizes{kBlock}, kMost + 1, kBlock), Error);
+}
+
 }  // namespace
 }  // namespace tensorshelf
