@@ -29,6 +29,7 @@
 #include "media/media.hpp"
 #include "media/own_directory.hpp"
 #include "media/pmem/environment.hpp"
+#include "media/pmem/promises.hpp"
 #include "pmem_fixture.hpp"
 #include "refused_call.hpp"
 #include "scratch.hpp"
@@ -52,6 +53,35 @@ std::uint64_t allocated_bytes(const fs::path& path) {
 }
 
 }  // namespace
+
+TEST_CASE("what a mapped medium promises follows from what is found where it lies") {
+  const FileSystem dax{.name = "xfs", .options = {}, .dax = true};
+  const FileSystem memory{.name = "tmpfs", .options = {}, .tmpfs = true};
+  PmemEnvironment flushes;
+  flushes.flushes = true;
+  PmemEnvironment forced;
+  forced.flushes = false;
+  using Domain = PowerFailDomain;
+  const auto promised = [](const FileSystem& system, const PmemEnvironment& environment,
+                           Domain domain, bool needs_flush) {
+    return pmem_promises({.system = system,
+                          .environment = environment,
+                          .domain = domain,
+                          .needs_flush = needs_flush});
+  };
+  const Promises adr = promised(dax, flushes, Domain::memory_controller, true);
+  CHECK(adr.needs_flush);
+  CHECK(adr.survives == Survives::power_loss);
+  const Promises eadr = promised(dax, flushes, Domain::cpu_cache, false);
+  CHECK_FALSE(eadr.needs_flush);
+  CHECK(eadr.survives == Survives::power_loss);
+  CHECK(contains(eadr.detail, "eADR"));
+  CHECK(promised(dax, flushes, Domain::none, true).survives == Survives::process_crash);
+  CHECK(promised(dax, forced, Domain::unknown, true).survives == Survives::process_crash);
+  const Promises tmpfs = promised(memory, flushes, Domain::unknown, true);
+  CHECK_FALSE(tmpfs.needs_flush);
+  CHECK(tmpfs.survives == Survives::process_crash);
+}
 
 TEST_CASE("a build without libpmem2 says so", "[pmem]") {
   if (pmem_supported()) return;
