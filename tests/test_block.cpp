@@ -545,3 +545,19 @@ TEST_CASE("growing a file as it was found fills what lay in it as holes") {
   REQUIRE(node.st_size >= static_cast<off_t>(16 * MiB));
   REQUIRE(node.st_blocks * 512 >= node.st_size);
 }
+
+TEST_CASE("a word behind where a file was cut, and grew again, lies among zeros") {
+  const Folder folder;
+  const auto medium = make_block_medium(folder.create(), {});
+  constexpr std::uint64_t kAt = 8 * kPageBytes;
+  medium->reserve(2 * kAt);
+  medium->store_word(kAt, 77);
+  medium->barrier();
+  medium->shrink(kAt);
+  medium->reserve(2 * kAt);
+  medium->store_word(kAt + 8, 5);
+  medium->barrier();
+  const Bytes page = read_back(*medium, kAt, kPageBytes);
+  CHECK(page[0] == std::byte{0});
+  CHECK(page[8] == std::byte{5});
+}

@@ -686,3 +686,17 @@ TEST_CASE("made_as follows links, knows devices and keeps no file open") {
   CHECK(made_as(scratch.path()) == MadeAs::file);
   CHECK(open_files() == before);
 }
+
+TEST_CASE("create: what takes the place of another file is of its group, with its mode") {
+  const scratch::Directory dir;
+  const auto path = dir / "run.shelf";
+  scratch::put(path, "old");
+  // Who may not give files away keeps them.
+  if (::chown(path.c_str(), static_cast<uid_t>(-1), 65533) != 0) return;
+  REQUIRE(::chmod(path.c_str(), 0640) == 0);
+  ShelfFile::create(path).publish(true);
+  struct stat node {};
+  REQUIRE(::stat(path.c_str(), &node) == 0);
+  CHECK(node.st_gid == 65533);
+  CHECK((node.st_mode & 0777) == 0640);
+}

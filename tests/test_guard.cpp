@@ -352,6 +352,20 @@ TEST_CASE("our own mistakes stop at an assert, in release too") {
   REQUIRE(aborts([&] { medium.store_word(8 * kPageBytes, 1); }));
 }
 
+TEST_CASE("a medium that was written to is settled by a barrier behind the wait") {
+  GuardedMedium media(make_memory_medium(16 * kPageBytes, 64 * kPageBytes));
+  media.attach(1, make_memory_medium(16 * kPageBytes, 64 * kPageBytes));
+  media.barrier();
+  CHECK(media.is_settled(1));
+  const std::vector<std::byte> page(kPageBytes);
+  const Ticket ticket = media.write(place_on(1, 0), page, 0);
+  CHECK_FALSE(media.is_settled(1));
+  media.wait(ticket);
+  CHECK_FALSE(media.is_settled(1));
+  media.barrier();
+  CHECK(media.is_settled(1));
+}
+
 }  // namespace
 }  // namespace tensorshelf
 

@@ -144,3 +144,13 @@ TEST_CASE("a save without an id is refused while one is undecided") {
   CHECK(run.fed.shelf.resolve(Decision::commit).commit->version == 2);
   CHECK_FALSE(run.fed.shelf.has_uncommitted());
 }
+
+TEST_CASE("what is prepared tells when it was launched") {
+  Fed fed;
+  Pipeline pipeline(fed.shelf);
+  fed.train(2);
+  const auto before = std::chrono::steady_clock::now();
+  const auto ticket = pipeline.save(fed.plan(), 2, "two").value();
+  ticket.wait_prepared();
+  CHECK(ticket.times().launched >= before);
+}
