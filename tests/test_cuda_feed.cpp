@@ -488,3 +488,40 @@ TEST_CASE_METHOD(OnDevices, "a save that is refused waits for the copies that it
   CHECK(fake::cuda().calls["cudaMemcpyAsync"] == 1);
   CHECK(fake::cuda().calls["cudaStreamSynchronize"] == 1);  // its memory may go now
 }
+
+TEST_CASE_METHOD(OnDevices,
+                 "what changes on any of several streams is seen by the lines of its own") {
+  const int which = GENERATE(0, 1);
+  Pipeline pipeline(fed.shelf, {.check_one_in = 0});
+  Door door;
+  hold_copies(door);
+  const auto saved = plan();
+  const auto ticket = pipeline.save(saved, 2).value();
+  fill(which, 99);
+  CHECK(cudaStreamSynchronize(which == 0 ? &first : &second) == cudaSuccess);
+  door.open();
+  CHECK(error_of([&] { ticket.wait_durable(); }));
+}
+
+TEST_CASE_METHOD(OnDevices, "what lies behind a source may change while it is saved") {
+  const std::array<std::int64_t, 1> shape = {70};
+  const auto small = fed.shelf.create("small", DType::uint8, shape);
+  fed.shelf.persist();
+  Pipeline pipeline(fed.shelf, {.check_one_in = 0});
+  const auto saved = std::make_shared<const SavePlan>(
+      std::vector<Source>{{small, DeviceBytes{memory[0].data(), 70, &first}, true}});
+  for (unsigned step = 2; step < 12; ++step) {
+    Door door;
+    hold_copies(door);
+    const auto ticket = pipeline.save(saved, step).value();
+    door.await_someone();
+    std::memset(memory[0].data() + 70, static_cast<int>(step), 100);
+    door.open();
+    CHECK_FALSE(error_of([&] { ticket.wait_durable(); }));
+  }
+}
+
+TEST_CASE_METHOD(OnDevices, "no bytes behind the end of a tensor are refused") {
+  auto assignment = tensors[0].assign();
+  CHECK(error_of([&] { write_from_device(assignment, DeviceBytes{nullptr, 0}, kSize + 1); }));
+}
